@@ -1,0 +1,1 @@
+"""The service: answers from the active snapshot, and scores online what the batch has never seen."""

@@ -1,0 +1,139 @@
+"""The settings: one frozen object, built once from the environment, passed down.
+
+Each has the prefix ``FORESCORE_``; nested ones are joined by two underscores: ``FORESCORE_REDIS__URL``.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from shared.errors import SettingsError
+
+_FROZEN = ConfigDict(frozen=True, extra="forbid")
+
+
+class RedisSettings(BaseModel):
+    """Where the scores are kept, and how long to wait for them."""
+
+    model_config = _FROZEN
+
+    url: SecretStr | None = Field(
+        default=None,
+        description="redis://, rediss://, unix://, redis+sentinel://host,host/service or redis+cluster://host. "
+        "Unset: an embedded Valkey under FORESCORE_HOME.",
+    )
+    namespace: str = Field(default="fs", pattern=r"^[a-z0-9_-]{1,32}$", description="The first part of every key.")
+    read_timeout_ms: int = Field(default=80, ge=1, description="How long a look-up waits for the store, each try.")
+    read_retries: int = Field(default=1, ge=0, le=3, description="How often a look-up is tried again.")
+    read_connections: int = Field(default=64, ge=1, description="The most connections one service process opens.")
+    write_timeout_seconds: float = Field(default=30, gt=0, description="How long a writer waits for one reply.")
+    breaker_failures: int = Field(default=5, ge=1, description="Failures in a row after which the store is not asked.")
+    breaker_seconds: float = Field(
+        default=1, gt=0, description="How long it is not asked, before one call tries again."
+    )
+
+
+class ServiceSettings(BaseModel):
+    """How the service listens and what it lets in."""
+
+    model_config = _FROZEN
+
+    host: str = Field(default="127.0.0.1", description="The address to listen on.")
+    port: int = Field(default=8000, ge=0, le=65535, description="The port to listen on; 0 picks a free one.")
+    deadline_ms: int = Field(
+        default=1000, ge=10, description="By when every request is answered, with 504 at the latest."
+    )
+    max_body_bytes: int = Field(default=1024 * 1024, ge=1024, description="A longer body is refused with 413.")
+    max_items: int = Field(default=1000, ge=1, description="The most items of one POST /score.")
+    pointer_poll_seconds: float = Field(default=1, gt=0, description="How soon a promotion is seen, at the latest.")
+    retry_after_seconds: int = Field(default=2, ge=1, description="What Retry-After says while the store is down.")
+    write_back: bool = Field(default=True, description="Whether online scores are written into the active snapshot.")
+    write_back_per_second: int = Field(
+        default=200, ge=1, description="The most online scores written back each second."
+    )
+
+
+class FeatureSettings(BaseModel):
+    """Where the features of entities come from that the batch has not seen."""
+
+    model_config = _FROZEN
+
+    url: str = Field(
+        default="store",
+        description="'store' (written by PUT /features), the path of a Parquet file, or 'none'. "
+        "Several, joined by commas, are asked in order.",
+    )
+    timeout_ms: int = Field(default=200, ge=1, description="How long one source may take.")
+    ttl_seconds: int = Field(default=7 * 86_400, ge=1, description="How long PUT /features are kept.")
+    unknown_seconds: float = Field(
+        default=2, ge=0, description="How long an id without features is remembered as such."
+    )
+
+
+class BatchSettings(BaseModel):
+    """How the batch job works."""
+
+    model_config = _FROZEN
+
+    chunk_size: int = Field(default=50_000, ge=1, le=1_000_000, description="Rows of one chunk, and so of one part.")
+    max_rejected: str = Field(
+        default="10%", pattern=r"^\d+(\.\d+)?%?$", description="A share (10%) or a count above which a run fails."
+    )
+    chunk_timeout_seconds: float = Field(
+        default=300, gt=0, description="How long one forward pass may take before its rows are tried apart."
+    )
+
+
+class GateSettings(BaseModel):
+    """What a snapshot must show before it is promoted."""
+
+    model_config = _FROZEN
+
+    min_coverage: float = Field(
+        default=0.9, ge=0, le=1, description="Entities, as a share of the active snapshot's, below which it is held."
+    )
+    max_psi: float = Field(
+        default=0.25, gt=0, description="Population stability index against the active snapshot above which it is held."
+    )
+    keep: int = Field(default=2, ge=1, description="Snapshots that stay after a promotion, the active one included.")
+    lease_seconds: float = Field(default=30, ge=1, description="How long a silent publisher holds its lease.")
+
+
+class Settings(BaseSettings):
+    """All settings."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="FORESCORE_",
+        env_nested_delimiter="__",
+        frozen=True,
+        extra="ignore",
+        nested_model_default_partial_update=True,
+    )
+
+    home: Path = Field(default=Path(".forescore"), description="Where runs and the embedded store live.")
+    bundle: Path | None = Field(default=None, description="The bundle that `forescore serve` scores online with.")
+    device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N.")
+    threads: int = Field(default=0, ge=0, description="Threads of one forward pass; 0 takes the machine's cores.")
+    log_format: Literal["auto", "json", "pretty"] = Field(
+        default="auto", description="auto: pretty on a terminal, JSON elsewhere."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least level logged."
+    )
+    redis: RedisSettings = RedisSettings()
+    service: ServiceSettings = ServiceSettings()
+    features: FeatureSettings = FeatureSettings()
+    batch: BatchSettings = BatchSettings()
+    gates: GateSettings = GateSettings()
+
+
+def load_settings() -> Settings:
+    """Reads the environment once. SettingsError names the variable and the rule, never the value."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        name = "FORESCORE_" + "__".join(str(step) for step in first["loc"]).upper()
+        raise SettingsError(f"{name}: {first['msg']}. The table of settings is in docs/settings.md") from None
