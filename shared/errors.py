@@ -4,6 +4,7 @@
 
     ForescoreError
     ├── SettingsError            a setting or an option that cannot be
+    ├── PartEnded                one of the processes of `forescore up` ended by itself
     ├── SchemaError              a schema that cannot be
     ├── BundleError              a bundle that cannot be built or trusted
     │   ├── BundleNotFound
@@ -16,7 +17,8 @@
     ├── SourceError              an input table
     │   ├── TableNotFound
     │   ├── ColumnMissing
-    │   └── ColumnRefused        of a type that cannot be an id, an order or a feature
+    │   ├── ColumnRefused        of a type that cannot be an id, an order or a feature
+    │   └── SourceDown           a database of features that does not answer, or not as asked
     ├── RunError                 a run of the batch job
     │   ├── DuplicateIds
     │   ├── TooManyRejected
@@ -37,9 +39,11 @@
         ├── InvalidEntityId
         ├── RowRejected
         ├── UnknownEntity
+        ├── FeaturesNotKept
         ├── Unauthorized
         ├── BodyTooLarge
         ├── TooManyItems
+        ├── NotCached
         ├── Overloaded
         ├── ScoreUnavailable     known or perhaps known, and no way to its score just now
         ├── NotReady
@@ -69,6 +73,10 @@ class SettingsError(ForescoreError):
     """A setting or an option that cannot be."""
 
     exit_code = EXIT_USAGE
+
+
+class PartEnded(ForescoreError):
+    """One of the processes that `forescore up` runs together ended by itself."""
 
 
 class SchemaError(ForescoreError):
@@ -127,6 +135,12 @@ class ColumnMissing(SourceError):
 
 class ColumnRefused(SourceError):
     """A column of a type that cannot serve as what it is asked to be."""
+
+
+class SourceDown(SourceError):
+    """A database of features did not answer, or not as asked: refused, timed out, gone."""
+
+    exit_code = EXIT_FAILED
 
 
 class RunError(ForescoreError):
@@ -196,7 +210,11 @@ class SnapshotNotReady(SnapshotError):
 
 
 class LeaseHeld(SnapshotError):
-    """Somebody else holds the publishing lease."""
+    """Somebody else holds the publishing lease: ``holder`` says who."""
+
+    def __init__(self, message: str, *, holder: str = "") -> None:
+        super().__init__(message)
+        self.holder = holder
 
 
 class Fenced(SnapshotError):
@@ -224,11 +242,16 @@ class InvalidEntityId(RequestError):
 
 
 class RowRejected(RequestError):
-    """The features break a rule of the schema."""
+    """The features break a rule of the schema: ``code`` names the rule, ``field`` the feature to blame, if one is."""
 
     status = 422
     problem = "row-rejected"
     title = "The features break a rule of the schema"
+
+    def __init__(self, message: str, *, code: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.field = field
 
 
 class UnknownEntity(RequestError, LookupError):
@@ -237,6 +260,14 @@ class UnknownEntity(RequestError, LookupError):
     status = 404
     problem = "unknown-entity"
     title = "Unknown entity"
+
+
+class FeaturesNotKept(RequestError):
+    """This service reads no features from the store, so keeping them there would be in vain."""
+
+    status = 409
+    problem = "features-not-kept"
+    title = "Features are not kept here"
 
 
 class Unauthorized(RequestError):
@@ -261,6 +292,14 @@ class TooManyItems(RequestError):
     status = 413
     problem = "too-many-items"
     title = "Too many items"
+
+
+class NotCached(RequestError):
+    """The request forbids scoring, and the cache has no score as it wants it."""
+
+    status = 504
+    problem = "not-cached"
+    title = "Not in the cache"
 
 
 class Overloaded(RequestError):

@@ -47,6 +47,23 @@ class ServiceSettings(BaseModel):
     )
     max_body_bytes: int = Field(default=1024 * 1024, ge=1024, description="A longer body is refused with 413.")
     max_items: int = Field(default=1000, ge=1, description="The most items of one POST /score.")
+    max_batch: int = Field(default=256, ge=1, description="The most rows of one forward pass.")
+    max_wait_ms: float = Field(
+        default=0,
+        ge=0,
+        le=1000,
+        description="How long the oldest waiting row is held back for a fuller pass, once another has ended. "
+        "An idle service never waits.",
+    )
+    max_queue_rows: int = Field(
+        default=4096, ge=1, description="The most rows that wait for a forward pass; more are refused with 503."
+    )
+    max_age_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        description="How old a score of the active snapshot may be that is served; an older one is scored anew, or "
+        "refused with 503. Unset: any age.",
+    )
     pointer_poll_seconds: float = Field(default=1, gt=0, description="How soon a promotion is seen, at the latest.")
     retry_after_seconds: int = Field(default=2, ge=1, description="What Retry-After says while the store is down.")
     write_back: bool = Field(default=True, description="Whether online scores are written into the active snapshot.")
@@ -60,16 +77,24 @@ class FeatureSettings(BaseModel):
 
     model_config = _FROZEN
 
-    url: str = Field(
-        default="store",
-        description="'store' (written by PUT /features), the path of a Parquet file, or 'none'. "
-        "Several, joined by commas, are asked in order.",
+    url: SecretStr = Field(
+        default=SecretStr("store"),
+        description="'store' (written by PUT /features and forescore features load), the path of a Parquet file, "
+        "sqlite:///path?table=T, postgresql://user@host/db?table=T, MODULE:FUNCTION of your own, or 'none'. "
+        "Several, joined by commas, are asked in order; a comma within a URL is written %2C.",
     )
     timeout_ms: int = Field(default=200, ge=1, description="How long one source may take.")
-    ttl_seconds: int = Field(default=7 * 86_400, ge=1, description="How long PUT /features are kept.")
+    ttl_seconds: int = Field(default=7 * 86_400, ge=1, description="How long features are kept in the store, at most.")
     unknown_seconds: float = Field(
         default=2, ge=0, description="How long an id without features is remembered as such."
     )
+    sql_table: str | None = Field(
+        default=None, description="The table of an SQL source whose URL has no ?table=; a view will do."
+    )
+    sql_entity_column: str | None = Field(
+        default=None, description="Its column of entity ids. Unset: the schema's entity."
+    )
+    pool_size: int = Field(default=5, ge=1, le=100, description="The most connections of one process to a database.")
 
 
 class BatchSettings(BaseModel):
@@ -101,6 +126,51 @@ class GateSettings(BaseModel):
     lease_seconds: float = Field(default=30, ge=1, description="How long a silent publisher holds its lease.")
 
 
+class ScheduleSettings(BaseModel):
+    """When the nightly run is due, what becomes of one that fails, and when to raise the alarm."""
+
+    model_config = _FROZEN
+
+    table: str | None = Field(default=None, description="The table that `forescore schedule` scores.")
+    cron: str = Field(default="0 2 * * *", description="When a run is due: minute, hour, day, month, weekday.")
+    timezone: str = Field(default="UTC", description="The time zone of the cron line, such as Europe/Berlin.")
+    catch_up: bool = Field(
+        default=True, description="Whether a run that was due and is not there (the host slept) is made up for at once."
+    )
+    misfire_grace_seconds: int = Field(
+        default=4 * 3600, ge=1, description="How late a due run may begin. After that, catching up decides."
+    )
+    run_deadline_seconds: float = Field(
+        default=6 * 3600, gt=0, description="How long a run may take before it is ended and counts as failed."
+    )
+    attempts: int = Field(default=3, ge=1, description="How often a run is tried until the next one is due.")
+    backoff_seconds: float = Field(
+        default=60, gt=0, description="The pause after the first failed attempt; each further one is twice as long."
+    )
+    stop_seconds: float = Field(
+        default=20, gt=0, description="How long a run that is told to end may take before it is killed."
+    )
+    max_age_seconds: float = Field(
+        default=0,
+        ge=0,
+        description="The age of the active snapshot that raises the alarm; 0: one and a half of the longest period.",
+    )
+    poll_seconds: float = Field(default=5, gt=0, description="How often the clock and the store are looked at.")
+    success_marker: Literal["auto", "required", "none"] = Field(
+        default="auto",
+        description="Which date partition is complete. required: one with a _SUCCESS file. none: any with data. "
+        "auto: required if one of the table has it, else one that settled.",
+    )
+    settle_seconds: float = Field(
+        default=300, ge=0, description="How long the files of a partition without a marker must have been left alone."
+    )
+    prune_runs: bool = Field(
+        default=True, description="Whether folders of its earlier runs are removed once the store has them no more."
+    )
+    host: str = Field(default="127.0.0.1", description="The address of its probes and metrics.")
+    port: int = Field(default=8001, ge=0, le=65535, description="The port of its probes and metrics; 0: a free one.")
+
+
 class Settings(BaseSettings):
     """All settings."""
 
@@ -115,7 +185,11 @@ class Settings(BaseSettings):
     home: Path = Field(default=Path(".forescore"), description="Where runs and the embedded store live.")
     bundle: Path | None = Field(default=None, description="The bundle that `forescore serve` scores online with.")
     device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N.")
-    threads: int = Field(default=0, ge=0, description="Threads of one forward pass; 0 takes the machine's cores.")
+    threads: int = Field(
+        default=0,
+        ge=0,
+        description="Threads of one forward pass; 0: one in the service, the machine's cores in the batch job.",
+    )
     log_format: Literal["auto", "json", "pretty"] = Field(
         default="auto", description="auto: pretty on a terminal, JSON elsewhere."
     )
@@ -127,6 +201,7 @@ class Settings(BaseSettings):
     features: FeatureSettings = FeatureSettings()
     batch: BatchSettings = BatchSettings()
     gates: GateSettings = GateSettings()
+    schedule: ScheduleSettings = ScheduleSettings()
 
 
 def load_settings() -> Settings:

@@ -1,0 +1,47 @@
+"""What every test may ask for: a real server, and a corner of it that no other test sees."""
+
+import os
+from collections.abc import Iterator
+from uuid import uuid4
+
+import hypothesis
+import pytest
+import structlog
+from pydantic import SecretStr
+from support.servers import ValkeyProcess, start_valkey
+
+from shared.rounding import settle_rounding
+from shared.settings import RedisSettings
+
+settle_rounding()  # before any test makes the process's first matrix product
+
+hypothesis.settings.register_profile("forescore", deadline=None)  # a busy machine is no fault
+hypothesis.settings.load_profile("forescore")
+
+
+@pytest.fixture(autouse=True)
+def clean_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No setting of the machine reaches a test, and no test's logging reaches the next."""
+    for name in list(os.environ):
+        if name.startswith("FORESCORE_"):
+            monkeypatch.delenv(name)
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture(scope="session")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyProcess]:
+    """One server for all tests. A test that stops or pauses a server starts its own."""
+    with start_valkey(tmp_path_factory.mktemp("valkey")) as server:
+        yield server
+
+
+@pytest.fixture
+def namespace() -> str:
+    """The first part of this test's keys."""
+    return f"t{uuid4().hex[:16]}"
+
+
+@pytest.fixture
+def redis_settings(valkey: ValkeyProcess, namespace: str) -> RedisSettings:
+    return RedisSettings(url=SecretStr(valkey.url), namespace=namespace)
