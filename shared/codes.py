@@ -29,6 +29,8 @@ class Code(IntEnum):
     """A tensor element outside of the schema's bounds."""
     UNKNOWN_FEATURE = 11
     """A request names a feature that the schema does not have."""
+    MALFORMED_LINE = 12
+    """A line of a CSV file that has another number of cells than the header."""
     NULL_ID = 20
     """The row has no entity id."""
     INVALID_ID = 21

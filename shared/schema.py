@@ -77,6 +77,8 @@ class Categorical:
             if not self.vocabulary:
                 raise SchemaError(f"feature {self.name}: the vocabulary is empty")
             _refuse_twice("category", self.name, self.vocabulary)
+            if any(isinstance(word, int) and not -(2**63) <= word < 2**63 for word in self.vocabulary):
+                raise SchemaError(f"feature {self.name}: an integer category needs more than 64 bits: use text")
 
 
 @dataclass(frozen=True, config=_FROZEN)
