@@ -19,6 +19,7 @@ class SnapshotState(StrEnum):
     WRITING = "writing"
     READY = "ready"
     HELD = "held"
+    RETIRING = "retiring"
 
 
 class Histogram(BaseModel):
@@ -133,8 +134,12 @@ Lookup = Found | KnownRejected | Absent | Lost
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The right to publish: held by ``holder`` under ``token``, with the fencing epoch that it brought."""
+    """The right to publish: held by ``holder`` under ``token``, with the fencing epoch that it brought.
+
+    It lapses ``seconds`` after it was acquired or last renewed.
+    """
 
     token: str
     holder: str
     epoch: int
+    seconds: float = 30

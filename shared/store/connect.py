@@ -1,0 +1,101 @@
+"""Opens a store from the settings, and closes it again. Who opens closes."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+
+from shared.clock import Clock, MonotonicClock, WallClock
+from shared.embedded import embedded_store
+from shared.layout import Keys, models_key
+from shared.settings import RedisSettings, Settings
+from shared.store.breaker import CircuitBreaker
+from shared.store.catalogue import RedisCatalogue
+from shared.store.clients import AsyncClient, Client, async_client, sync_client
+from shared.store.control import RedisControl
+from shared.store.failures import translated
+from shared.store.features import RedisFeatureStore, RedisFeatureWriter
+from shared.store.findings import findings_of
+from shared.store.interfaces import AsyncStore, Store
+from shared.store.leases import RedisLeases
+from shared.store.link import AsyncLink, Link
+from shared.store.loader import loader_for
+from shared.store.online import RedisOnlineWriter
+from shared.store.reader import RedisReader
+from shared.store.urls import Address, parse
+from shared.store.writer import RedisSnapshotWriter
+
+
+@contextmanager
+def open_store(settings: Settings, model: str, *, clock: Clock | None = None) -> Iterator[Store]:
+    """The store of one model, for the batch job and the commands."""
+    keys = Keys(settings.redis.namespace, model)
+    with _opened(settings) as link:
+        yield sync_store(link.client, keys, where=link.where, clock=clock or WallClock())
+
+
+@asynccontextmanager
+async def open_async_store(settings: Settings, model: str, *, clock: Clock | None = None) -> AsyncIterator[AsyncStore]:
+    """The store of one model, for the service. It opens even if no server is there: a store is a cache."""
+    keys = Keys(settings.redis.namespace, model)
+    async with AsyncExitStack() as stack:
+        address = stack.enter_context(_address(settings))
+        client = await stack.enter_async_context(
+            async_client(
+                address,
+                seconds=settings.redis.read_timeout_ms / 1000,
+                connections=settings.redis.read_connections,
+            )
+        )
+        yield async_store(client, keys, settings.redis, where=address.where, clock=clock or MonotonicClock())
+
+
+def models(settings: Settings) -> list[str]:
+    """The models that have snapshots in the store."""
+    with _opened(settings) as link:
+        return sorted(name.decode() for name in link.command("SMEMBERS", models_key(settings.redis.namespace)))
+
+
+def store_findings(settings: Settings) -> list[str]:
+    """What to tell the operator about the server, one sentence each; empty if it is set up well."""
+    with _opened(settings) as link, translated(link.where):
+        return findings_of(link.client.info(), link.where)
+
+
+def sync_store(client: Client, keys: Keys, *, where: str, clock: Clock) -> Store:
+    """The parts around a client that somebody else opened."""
+    link = Link(client, where)
+    return Store(
+        writer=RedisSnapshotWriter(link, loader_for(link), keys),
+        catalogue=RedisCatalogue(link, keys),
+        control=RedisControl(link, keys, clock),
+        leases=RedisLeases(link, keys),
+        features=RedisFeatureWriter(link, keys),
+    )
+
+
+def async_store(client: AsyncClient, keys: Keys, settings: RedisSettings, *, where: str, clock: Clock) -> AsyncStore:
+    """The parts around a client that somebody else opened; ``clock`` is the breaker's."""
+    breaker = CircuitBreaker(settings.breaker_failures, settings.breaker_seconds, clock)
+    link = AsyncLink(client, where, settings, breaker)
+    return AsyncStore(
+        reader=RedisReader(link, keys),
+        online=RedisOnlineWriter(link, keys),
+        features=RedisFeatureStore(link, keys),
+        breaker=breaker,
+    )
+
+
+@contextmanager
+def _opened(settings: Settings) -> Iterator[Link]:
+    with ExitStack() as stack:
+        address = stack.enter_context(_address(settings))
+        client = stack.enter_context(sync_client(address, seconds=settings.redis.write_timeout_seconds))
+        yield Link(client, address.where)
+
+
+@contextmanager
+def _address(settings: Settings) -> Iterator[Address]:
+    if settings.redis.url is not None:
+        yield parse(settings.redis.url.get_secret_value())
+        return
+    with embedded_store(settings.home) as url:
+        yield parse(url)

@@ -1,0 +1,180 @@
+"""What can be asked of a store. The memory store and the real one pass the same contract suite."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shared.snapshot import Active, Flip, Lease, Listed, Lookup, SnapshotMeta, SnapshotState
+from shared.store.breaker import CircuitBreaker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishBatch:
+    """Entities of one snapshot, sorted by bucket.
+
+    ``ids``: text column without nulls; ``buckets``: uint32 [rows], ascending; ``values``: the packed values, binary
+    column without nulls (``layout.pack_columns``).
+    """
+
+    ids: pa.Array
+    buckets: npt.NDArray[np.uint32]
+    values: pa.Array
+
+    def __post_init__(self) -> None:
+        if not len(self.ids) == len(self.buckets) == len(self.values):
+            raise ValueError("a batch needs as many buckets and values as ids")
+        if self.ids.null_count or self.values.null_count:
+            raise ValueError("a batch has no nulls")
+        if len(self.ids) and pc.min(pc.binary_length(self.ids)).as_py() == 0:
+            raise ValueError("an empty id is the bucket's marker, and no entity")
+        if (self.buckets[1:] < self.buckets[:-1]).any():
+            raise ValueError("a batch is sorted by bucket")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class SnapshotReader(Protocol):
+    """What serves requests. Every method raises StoreDown or StoreRefused within the read timeout."""
+
+    async def active(self) -> Active | None:
+        """The pointer with its snapshot's metadata, in one round trip; StoreCorrupt if they do not fit together."""
+        ...
+
+    async def lookup(self, meta: SnapshotMeta, ids: Sequence[str]) -> list[Lookup]:
+        """One answer for each id, in order, in one round trip however many there are."""
+        ...
+
+    async def snapshots(self) -> list[Listed]:
+        """All that are resident, newest first."""
+        ...
+
+    async def ping(self) -> None:
+        """Returns if the store answers."""
+        ...
+
+
+class OnlineWriter(Protocol):
+    async def write_back(self, meta: SnapshotMeta, entity_id: str, scores: Sequence[float], scored_at: int) -> bool:
+        """Adds an online score to a snapshot. False: its bucket is not there (retired, lost): nothing was written."""
+        ...
+
+
+class FeatureStore(Protocol):
+    async def read(self, ids: Sequence[str]) -> list[bytes | None]:
+        """The payload of each id, in order, in one round trip."""
+        ...
+
+    async def write(self, entity_id: str, payload: bytes, ttl_seconds: int) -> None: ...
+
+    async def delete(self, entity_id: str) -> None:
+        """Nothing happens if there are none."""
+        ...
+
+
+class FeatureWriter(Protocol):
+    def write_many(self, rows: Iterable[tuple[str, bytes]], ttl_seconds: int) -> int:
+        """Writes ids with their payloads, slab by slab as they come, and returns how many."""
+        ...
+
+
+class SnapshotWriter(Protocol):
+    def begin(self, meta: SnapshotMeta) -> None:
+        """Registers the snapshot as being written, and makes all of its buckets exist.
+
+        Again for the same run is fine; SnapshotError if another run has the snapshot.
+        """
+        ...
+
+    def write(self, meta: SnapshotMeta, batch: PublishBatch) -> int:
+        """Writes the batch and returns its entities; writing it again changes nothing."""
+        ...
+
+    def count(self, meta: SnapshotMeta) -> int:
+        """How many entities the store holds for the snapshot."""
+        ...
+
+    def read(self, meta: SnapshotMeta, ids: Sequence[str]) -> list[Lookup]:
+        """The same as the reader's ``lookup``, with a writer's patience."""
+        ...
+
+
+class Catalogue(Protocol):
+    def claim(self, version: str, bundle_digest: str) -> None:
+        """Binds the model version to the bundle; BundleConflict if it is bound to another one."""
+        ...
+
+    def active(self) -> Active | None: ...
+
+    def snapshots(self) -> list[Listed]: ...
+
+    def history(self) -> list[Flip]:
+        """The last 100 flips of the pointer, newest first."""
+        ...
+
+
+class Control(Protocol):
+    def promote(self, snapshot: str, lease: Lease, *, by: str, forced: bool = False) -> Flip:
+        """Flips the pointer. SnapshotNotFound; SnapshotNotReady; SnapshotHeld unless forced; Fenced."""
+        ...
+
+    def rollback(self, lease: Lease, *, by: str) -> Flip:
+        """Flips the pointer back along the history; SnapshotNotFound if nothing before it is left."""
+        ...
+
+    def mark(self, snapshot: str, state: SnapshotState) -> None: ...
+
+    def update(self, meta: SnapshotMeta) -> None:
+        """Writes a snapshot's metadata anew; SnapshotNotFound."""
+        ...
+
+    def retire(self, snapshot: str, *, force: bool = False) -> int:
+        """Removes a snapshot and returns how many keys that were; repeating it after a crash finishes it.
+
+        Refused with SnapshotError for the active one, and unless forced for one held for review or half-written.
+        """
+        ...
+
+
+class Leases(Protocol):
+    def acquire(self, holder: str, seconds: float, *, instead_of: str | None = None) -> Lease:
+        """LeaseHeld names the holder, unless it is the one that is replaced, because it is known to be dead."""
+        ...
+
+    def holder(self) -> str | None:
+        """Who holds it just now."""
+        ...
+
+    def renew(self, lease: Lease) -> None:
+        """Fenced if it has passed to somebody else, or lapsed."""
+        ...
+
+    def release(self, lease: Lease) -> None:
+        """Gives it back; nothing happens if it is not ours any more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """One model's store, as the batch job and the commands see it."""
+
+    writer: SnapshotWriter
+    catalogue: Catalogue
+    control: Control
+    leases: Leases
+    features: FeatureWriter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsyncStore:
+    """One model's store, as the service sees it. ``breaker`` is shared by all parts; its state is a metric."""
+
+    reader: SnapshotReader
+    online: OnlineWriter
+    features: FeatureStore
+    breaker: CircuitBreaker

@@ -1,0 +1,173 @@
+"""What every store promises about the scores of a snapshot, on every store."""
+
+import math
+
+import pytest
+from support.snapshots import SCORED_AT, load, promote, publish_batch, snapshot_meta
+from support.stores import Backend
+
+from shared.codes import Code
+from shared.errors import SnapshotError
+from shared.snapshot import Absent, Found, KnownRejected, Lost, SnapshotState
+
+THREE = {"ann": 0.25, "bob": 0.5, "007": 0.1}
+
+
+def test_a_loaded_entity_reads_back_with_its_float32(backend: Backend) -> None:
+    """What comes out of the store is the float32 that went in, bit for bit."""
+    meta = load(backend.store, snapshot_meta(), THREE)
+    found = backend.ask(lambda store: store.reader.lookup(meta, ["bob", "007"]))
+    as_float32 = 0.10000000149011612
+    assert found == [
+        Found(scores=(0.5,), scored_at=SCORED_AT, online=False),
+        Found(scores=(as_float32,), scored_at=SCORED_AT, online=False),
+    ]
+
+
+def test_answers_come_in_the_order_of_the_ids(backend: Backend) -> None:
+    """Each id has its own answer at its own place, also when it is asked twice."""
+    scores = {f"C{number:04}": float(number) for number in range(300)}
+    meta = load(backend.store, snapshot_meta(entities=300), scores)
+    asked = [f"C{number:04}" for number in (299, 0, 7, 7, 123)]
+    found = backend.ask(lambda store: store.reader.lookup(meta, asked))
+    assert [answer.scores for answer in found if isinstance(answer, Found)] == [(299,), (0,), (7,), (7,), (123,)]
+
+
+def test_reader_and_writer_read_the_same(backend: Backend) -> None:
+    """The batch job's read-back and the service's look-up are one thing."""
+    meta = load(backend.store, snapshot_meta(), THREE)
+    ids = ["ann", "nobody", "007"]
+    assert backend.store.writer.read(meta, ids) == backend.ask(lambda store: store.reader.lookup(meta, ids))
+
+
+def test_no_ids_no_answers(backend: Backend) -> None:
+    """A look-up of nothing answers nothing."""
+    meta = load(backend.store, snapshot_meta(), THREE)
+    assert backend.ask(lambda store: store.reader.lookup(meta, [])) == []
+
+
+def test_an_entity_that_is_not_there_is_absent(backend: Backend) -> None:
+    """A5: the snapshot without B says so, whatever the one before held."""
+    yesterday = load(backend.store, snapshot_meta("1-A"), {"a": 1.0, "b": 2.0})
+    today = load(backend.store, snapshot_meta("1-B"), {"a": 3.0})
+    promote(backend.store, today.snapshot)
+    [found] = backend.ask(lambda store: store.reader.lookup(today, ["b"]))
+    assert found == Absent()
+    assert isinstance(backend.store.writer.read(yesterday, ["b"])[0], Found)
+
+
+def test_ids_are_exact(backend: Backend) -> None:
+    """Blanks, case, leading zeros and characters of the key syntax make other entities."""
+    ids = ["7", "007", " 7", "a", "A", "a:b", "{a}", "*", "a/b", "null", "NaN", "+1", "ä", "\u0061\u0308", "x" * 256]
+    scores = {entity_id: float(position) for position, entity_id in enumerate(ids)}
+    meta = load(backend.store, snapshot_meta(entities=len(ids)), scores)
+    found = backend.ask(lambda store: store.reader.lookup(meta, ids))
+    assert [answer.scores[0] for answer in found if isinstance(answer, Found)] == list(scores.values())
+
+
+def test_a_rejected_entity_is_known(backend: Backend) -> None:
+    """Known but rejected is not the same as never seen; it carries the code and the field's name."""
+    meta = snapshot_meta(entities=2)
+    backend.store.writer.begin(meta)
+    rejected = {"bad": (Code.NOT_A_NUMBER, 2), "worse": (Code.NON_FINITE_SCORE, None)}
+    backend.store.writer.write(meta, publish_batch(meta, {}, rejected))
+    assert backend.ask(lambda store: store.reader.lookup(meta, ["bad", "worse"])) == [
+        KnownRejected(code=Code.NOT_A_NUMBER, field="basket", scored_at=SCORED_AT),
+        KnownRejected(code=Code.NON_FINITE_SCORE, field=None, scored_at=SCORED_AT),
+    ]
+
+
+def test_count_is_the_number_of_entities(backend: Backend) -> None:
+    """The count leaves the markers out, and rejected entities in."""
+    meta = snapshot_meta(entities=200)
+    backend.store.writer.begin(meta)
+    assert backend.store.writer.count(meta) == 0
+    batch = publish_batch(meta, {f"C{n}": 0.5 for n in range(190)}, {f"R{n}": (Code.MISSING, 0) for n in range(10)})
+    assert backend.store.writer.write(meta, batch) == 200
+    assert backend.store.writer.count(meta) == 200
+
+
+def test_writing_again_changes_nothing(backend: Backend) -> None:
+    """Publishing again over a half-written snapshot is safe."""
+    scores = {f"C{number}": float(number) for number in range(200)}
+    meta = snapshot_meta(entities=200)
+    backend.store.writer.begin(meta)
+    backend.store.writer.write(meta, publish_batch(meta, dict(list(scores.items())[:70])))
+    load(backend.store, meta, scores)
+    assert backend.store.writer.count(meta) == 200
+    found = backend.store.writer.read(meta, list(scores))
+    assert [answer.scores[0] for answer in found if isinstance(answer, Found)] == list(scores.values())
+
+
+def test_an_empty_snapshot_exists(backend: Backend) -> None:
+    """A snapshot of no entities says absent, and not lost."""
+    meta = load(backend.store, snapshot_meta(entities=0), {})
+    assert backend.store.writer.count(meta) == 0
+    assert backend.ask(lambda store: store.reader.lookup(meta, ["a"])) == [Absent()]
+
+
+def test_a_bucket_without_entities_exists(backend: Backend) -> None:
+    """Every bucket is made, so that an id of an empty one is absent, and not lost."""
+    meta = load(backend.store, snapshot_meta(entities=1000), {"only": 1.0})
+    found = backend.ask(lambda store: store.reader.lookup(meta, [f"C{number}" for number in range(200)]))
+    assert set(found) == {Absent()}
+
+
+def test_a_snapshot_that_was_never_begun_is_lost(backend: Backend) -> None:
+    """Where no bucket is, the store cannot tell."""
+    assert backend.ask(lambda store: store.reader.lookup(snapshot_meta(), ["a"])) == [Lost("bucket")]
+
+
+def test_another_run_does_not_get_the_snapshot(backend: Backend) -> None:
+    """Two runs never mix in one snapshot; the same run may begin again."""
+    backend.store.writer.begin(snapshot_meta(run_key="one"))
+    backend.store.writer.begin(snapshot_meta(run_key="one"))
+    with pytest.raises(SnapshotError, match="another run has it"):
+        backend.store.writer.begin(snapshot_meta(run_key="two"))
+
+
+def test_loading_the_active_snapshot_again_keeps_it_ready(backend: Backend) -> None:
+    """A snapshot that is being served is not half-written because its run is published once more."""
+    meta = load(backend.store, snapshot_meta(), THREE)
+    promote(backend.store, meta.snapshot)
+    backend.store.writer.begin(meta)
+    assert [row.state for row in backend.store.catalogue.snapshots()] == [SnapshotState.READY]
+
+
+def test_a_batch_in_slabs_and_split_buckets_is_whole(backend: Backend) -> None:
+    """More entities than fit into one command or one slab all arrive."""
+    scores = {f"customer-{number:06}": float(number % 97) for number in range(20_000)}
+    meta = load(backend.store, snapshot_meta(entities=4_000, published=20_000), scores)  # 240 in each bucket
+    assert backend.store.writer.count(meta) == 20_000
+    sample = list(scores)[::531]
+    found = backend.store.writer.read(meta, sample)
+    assert [answer.scores[0] for answer in found if isinstance(answer, Found)] == [scores[name] for name in sample]
+
+
+def test_an_online_score_is_written_back_with_its_flag(backend: Backend) -> None:
+    """The unseen entity is there afterwards, marked as scored online."""
+    meta = load(backend.store, snapshot_meta(), THREE)
+    assert backend.ask(lambda store: store.online.write_back(meta, "new", [0.75], SCORED_AT + 9))
+    [found] = backend.ask(lambda store: store.reader.lookup(meta, ["new"]))
+    assert found == Found(scores=(0.75,), scored_at=SCORED_AT + 9, online=True)
+
+
+def test_a_retired_snapshot_is_not_brought_back_to_life(backend: Backend) -> None:
+    """A write-back with an old pointer writes nothing."""
+    meta = load(backend.store, snapshot_meta(), THREE)
+    backend.store.control.retire(meta.snapshot)
+    assert not backend.ask(lambda store: store.online.write_back(meta, "new", [0.75], SCORED_AT))
+    assert backend.store.writer.count(meta) == 0
+
+
+def test_ping_returns(backend: Backend) -> None:
+    """A store that works answers."""
+    assert backend.ask(lambda store: store.reader.ping()) is None
+
+
+def test_a_score_that_is_not_finite_is_never_read(backend: Backend) -> None:
+    """C4: should NaN have been stored, it is lost, and not an answer."""
+    meta = load(backend.store, snapshot_meta(), {"a": math.nan, "b": 1.0})
+    found = backend.ask(lambda store: store.reader.lookup(meta, ["a", "b"]))
+    assert found[0] == Lost("corrupt")
+    assert isinstance(found[1], Found)
