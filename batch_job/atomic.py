@@ -1,0 +1,43 @@
+"""Files that are whole or not there: written under a temporary name, synced, renamed, and the folder synced."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+TEMPORARY = ".tmp"
+
+
+def no_step(name: str) -> None:
+    """For callers that nobody watches."""
+
+
+def write_atomic(path: Path, fill: Callable[[BinaryIO], object], step: Callable[[str], None] = no_step) -> None:
+    """Lets ``fill`` write the file. If it raises, what was at ``path`` before is still there, untouched.
+
+    ``step`` is told of each step that was made, by name.
+    """
+    temporary = path.with_name(f".{path.name}{TEMPORARY}")
+    try:
+        with temporary.open("w+b") as file:
+            fill(file)
+            step(f"{path.name} written")
+            file.flush()
+            os.fsync(file.fileno())
+        step(f"{path.name} synced")
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    step(f"{path.name} renamed")
+    sync_folder(path.parent)
+    step(f"{path.parent.name} synced")
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in a folder outlive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

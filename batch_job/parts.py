@@ -1,0 +1,132 @@
+"""Part files: the result of one chunk each, whole or not there, the same bytes whenever they are written.
+
+::
+
+    entity_id      string, null where the row had none
+    row            int64, the number of the input row
+    status         scored | rejected
+    code, field    why it was rejected, and by which field
+    model_version  string
+    ...            one float32 for each score, null where rejected
+
+The file's metadata says which chunk of which run it is and how many rows became what, so that a resumed run knows a
+part from its footer alone. Nothing in it depends on the clock or the machine.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from batch_job.atomic import no_step, write_atomic
+from batch_job.counts import Counts
+from shared.errors import AccountingBroken, RunError
+
+SCORED = "scored"
+REJECTED = "rejected"
+
+_FIXED = (
+    ("entity_id", pa.string()),
+    ("row", pa.int64()),
+    ("status", pa.string()),
+    ("code", pa.string()),
+    ("field", pa.string()),
+    ("model_version", pa.string()),
+)
+_METADATA = b"forescore.part"
+
+
+class PartPlan(BaseModel):
+    """One chunk of a run, of which a part is to be made."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run_key: str
+    index: int
+    first_row: int
+    rows: int
+
+    @property
+    def name(self) -> str:
+        """The name of the part's file."""
+        return f"part-{self.index:05d}.parquet"
+
+
+class PartInfo(BaseModel):
+    """What a part says of itself in its footer."""
+
+    model_config = ConfigDict(frozen=True)
+
+    plan: PartPlan
+    counts: Counts
+
+
+def plan_parts(run_key: str, rows: int, chunk_size: int) -> Iterator[PartPlan]:
+    """The chunks of a run: each row is in exactly one."""
+    for index, first in enumerate(range(0, rows, chunk_size)):
+        yield PartPlan(run_key=run_key, index=index, first_row=first, rows=min(chunk_size, rows - first))
+
+
+def part_schema(scores: Sequence[str]) -> pa.Schema:
+    """The columns of a part of a model with these scores."""
+    return pa.schema([*_FIXED, *((name, pa.float32()) for name in score_names(scores))])
+
+
+def score_names(scores: Sequence[str]) -> tuple[str, ...]:
+    """The scores' column names; one that would be taken for a column of the part itself says what it is."""
+    taken = {name for name, _ in _FIXED}
+    return tuple(f"{name} (score)" if name in taken else name for name in scores)
+
+
+def write_part(folder: Path, table: pa.Table, info: PartInfo, step: Callable[[str], None] = no_step) -> None:
+    """Writes the part of a chunk. AccountingBroken if the table has not the rows that the counts say."""
+    info.counts.require_balanced(info.plan.name)
+    expected = info.counts.scored + info.counts.rejected
+    if table.num_rows != expected or info.counts.input != info.plan.rows:
+        raise AccountingBroken(f"{info.plan.name}: {table.num_rows} rows for {info.counts}")
+    described = table.replace_schema_metadata({_METADATA: info.model_dump_json()})
+
+    def fill(file: BinaryIO) -> None:
+        pq.write_table(
+            described,
+            file,
+            row_group_size=max(1, table.num_rows),
+            compression="zstd",
+            use_dictionary=["status", "code", "field", "model_version"],
+            write_page_checksum=True,
+        )
+        file.seek(0)
+        if pq.read_metadata(file).num_rows != expected:
+            raise RunError(f"{info.plan.name}: the file has not the rows that were written; is the disk sound?")
+
+    write_atomic(folder / info.plan.name, fill, step)
+
+
+def complete_part(folder: Path, plan: PartPlan) -> PartInfo | None:
+    """The part of a chunk if it is there, whole and of this run; None if it must be made (again)."""
+    try:
+        metadata = pq.read_metadata(folder / plan.name)
+        info = PartInfo.model_validate_json((metadata.metadata or {})[_METADATA])
+        counts = info.counts.require_balanced(plan.name)
+    except (OSError, pa.ArrowException, KeyError, ValidationError, AccountingBroken):
+        return None
+    whole = metadata.num_rows == counts.scored + counts.rejected and counts.input == plan.rows
+    return info if whole and info.plan == plan else None
+
+
+def read_part(path: Path) -> pa.Table:
+    """All rows of a part, its pages checked."""
+    try:
+        return pq.read_table(path, page_checksum_verification=True)
+    except (OSError, pa.ArrowException):
+        raise RunError(f"{path}: the part cannot be read; remove it and run the backfill again") from None
+
+
+def part_digest(path: Path) -> str:
+    """sha256 of the file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
