@@ -1,0 +1,109 @@
+"""``forescore serve``."""
+
+import logging
+import socket
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import SecretStr
+
+from shared.errors import BundleNotFound, SettingsError
+from shared.settings import Settings, load_settings
+
+BACKLOG = 2048
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the service's commands."""
+    app.command(rich_help_panel="Serve")(serve)
+
+
+def serve(
+    bundle: Annotated[
+        Path | None,
+        typer.Argument(help="The bundle to score online with. [default: FORESCORE_BUNDLE]", show_default=False),
+    ] = None,
+    *,
+    host: Annotated[str | None, typer.Option(help="The address to listen on. [default: 127.0.0.1]")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="The port to listen on; 0 picks a free one. [default: 8000]")
+    ] = None,
+    features: Annotated[
+        str | None,
+        typer.Option(help="Where features of the unseen come from, as FORESCORE_FEATURES__URL says it."),
+    ] = None,
+) -> None:
+    """Answer score calls from the active snapshot, and score online what it does not have."""
+    settings = _settings(bundle, host, port, features)
+    listener = _bind(settings.service.host, settings.service.port)
+    with listener:
+        _run(settings, listener)
+
+
+def _settings(bundle: Path | None, host: str | None, port: int | None, features: str | None) -> Settings:
+    """The environment's settings, and over them what the command line says."""
+    settings = load_settings()
+    place = settings.bundle if bundle is None else bundle
+    if place is None:
+        raise SettingsError("no bundle: name one, forescore serve BUNDLE, or set FORESCORE_BUNDLE")
+    if not place.is_dir():
+        raise BundleNotFound(f"bundle {place}: there is no such directory; `forescore bundle build` makes one")
+    service = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    return settings.model_copy(
+        update={
+            "bundle": place,
+            "service": settings.service.model_copy(update=service),
+            "features": settings.features.model_copy(update={} if features is None else {"url": SecretStr(features)}),
+        }
+    )
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """The socket to listen on, taken before anything is loaded, so that a port in use is known at once."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise SettingsError(
+            f"{host}: not an address of this machine ({error.strerror}); choose another --host"
+        ) from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise SettingsError(
+            f"port {port} on {host}: {error.strerror}; choose another with --port, or 0 for a free one"
+        ) from None
+    return listener
+
+
+def _run(settings: Settings, listener: socket.socket) -> None:
+    import uvicorn  # noqa: PLC0415 - heavy; other commands do not pay for it
+
+    from service.app import create_app  # noqa: PLC0415 - the same
+    from shared.telemetry import LibraryHandler, configure_logging  # noqa: PLC0415 - the same
+
+    handler = LibraryHandler(configure_logging(settings, sys.stderr))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    config = uvicorn.Config(
+        create_app(settings),
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=max(1, settings.service.deadline_ms // 1000 + 1),
+    )
+    typer.echo(f"Forescore listens on {_url(listener)} (try {_url(listener)}/docs)")
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,194 @@
+"""Who opens closes: one task opens all that a service needs, in order, and closes it in the reverse order.
+
+It works beside the event loop's other tasks, so that probes are answered from the first moment. What fails here leaves
+a process that is alive, not ready, and says why.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+import structlog
+from fastapi import FastAPI
+
+from service.batcher import Batcher, Limits, Threads
+from service.card import model_card
+from service.features import FeatureChain, UnknownIds
+from service.flight import Flights
+from service.lookup import Cache
+from service.online import Desk
+from service.pointer import Pointer
+from service.runtime import Failed, Live, Service
+from service.scoring import Computed, Model, Scoring
+from service.sources import open_sources
+from service.writeback import TokenBucket, WriteBack
+from shared.bundle import Bundle
+from shared.errors import BundleConflict, ForescoreError, SettingsError, StoreError
+from shared.store.interfaces import AsyncStore
+from shared.telemetry import Logger
+
+if TYPE_CHECKING:  # the scorer brings torch, which a process loads while it already answers its probes
+    from shared.scorer import Scorer
+
+RECANCEL_SECONDS = 0.1
+RECHECK_SECONDS = 5.0
+"""How often a feature source that fails is asked whether it answers again."""
+
+_log: Logger = structlog.get_logger()
+
+
+class State(TypedDict):
+    """What every request finds beside it."""
+
+    service: Service
+
+
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[State]]
+
+
+def lifespan_of(service: Service) -> Lifespan:
+    """Starts the service with the application, and ends it with it."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[State]:
+        task = asyncio.create_task(_run(service))
+        yield State(service=service)
+        await _end(task)
+
+    return lifespan
+
+
+async def _run(service: Service) -> None:
+    """Opens everything and holds it open until it is cancelled."""
+    try:
+        async with AsyncExitStack() as stack:
+            service.phase = await _open(stack, service)
+            _log.info("ready", device=service.phase.scorer.device, tile=service.phase.scorer.tile.rows)
+            await asyncio.Event().wait()
+    except ForescoreError as error:
+        _log.error("not ready", exc_info=error)
+        service.phase = Failed(str(error))
+    except Exception as error:  # noqa: BLE001 - a process that is not ready must be there to say so
+        _log.error("not ready", exc_info=error)
+        service.phase = Failed("it could not be started; the log says where")
+
+
+async def _open(stack: AsyncExitStack, service: Service) -> Live:
+    settings, needs = service.settings, service.dependencies
+    _log.info("loading", bundle=str(settings.bundle))
+    bundle = await asyncio.to_thread(needs.load_bundle, _path_of_bundle(service))
+    store = await stack.enter_async_context(needs.open_store(settings, bundle.name))
+    chain = FeatureChain(
+        await open_sources(settings.features, store, bundle.schema),
+        settings.features.timeout_ms / 1000,
+        service.metrics,
+    )
+    stack.push_async_callback(chain.close)
+    await chain.check()
+    pointer = Pointer(store.reader, needs.monotonic)
+    with suppress(StoreError):
+        await pointer.refresh()
+    _require_one_version(pointer, bundle)
+    scorer = await asyncio.to_thread(needs.open_scorer, bundle, settings)
+    batcher = _open_batcher(stack, service, scorer)
+    write_back = _open_write_back(stack, service, store)
+    watch = asyncio.create_task(pointer.watch(settings.service.pointer_poll_seconds))
+    stack.push_async_callback(_end, watch)
+    recheck = asyncio.create_task(chain.watch(RECHECK_SECONDS))
+    stack.push_async_callback(_end, recheck)
+    scoring = Scoring(
+        model=Model(bundle=bundle, golden_digest=scorer.golden_digest),
+        chain=chain,
+        unknown=UnknownIds(settings.features.unknown_seconds, needs.monotonic),
+        rows=batcher,
+        write_back=write_back,
+        clock=needs.wall,
+        metrics=service.metrics,
+    )
+    cache = Cache(store.reader, pointer, needs.wall, settings.service.max_age_seconds)
+    return Live(
+        scorer=scorer,
+        store=store,
+        pointer=pointer,
+        chain=chain,
+        rows=batcher,
+        desk=_open_desk(stack, service, cache, scoring),
+        features=frozenset(feature.name for feature in bundle.schema.features),
+        card=model_card(scorer),
+    )
+
+
+def _path_of_bundle(service: Service) -> Path:
+    if service.settings.bundle is None:
+        raise SettingsError("no bundle: set FORESCORE_BUNDLE, or name it: forescore serve BUNDLE")
+    return service.settings.bundle
+
+
+def _open_batcher(stack: AsyncExitStack, service: Service, scorer: "Scorer") -> Batcher:
+    limits = service.settings.service
+    threads = Threads(encode=_open_thread(stack, "encode"), forward=_open_thread(stack, "forward"))
+    batcher = Batcher(
+        scorer,
+        threads,
+        Limits(batch_rows=limits.max_batch, wait_seconds=limits.max_wait_ms / 1000, queue_rows=limits.max_queue_rows),
+        service.dependencies.monotonic,
+        service.metrics,
+    )
+    stack.push_async_callback(batcher.close)
+    return batcher
+
+
+def _open_thread(stack: AsyncExitStack, name: str) -> ThreadPoolExecutor:
+    executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+    stack.callback(executor.shutdown, wait=False, cancel_futures=True)
+    return executor
+
+
+def _open_desk(stack: AsyncExitStack, service: Service, cache: Cache, scoring: Scoring) -> Desk:
+    """A shared computation may take as long as a request; half of that before its end it is not joined any more."""
+    milliseconds = service.settings.service.deadline_ms
+    flights: Flights[Computed] = Flights(milliseconds / 2000, service.dependencies.monotonic)
+    stack.push_async_callback(flights.close)
+    return Desk(
+        cache=cache,
+        scoring=scoring,
+        flights=flights,
+        flight_ms=milliseconds,
+        clock=service.dependencies.wall,
+        metrics=service.metrics,
+    )
+
+
+def _open_write_back(stack: AsyncExitStack, service: Service, store: AsyncStore) -> WriteBack | None:
+    settings = service.settings.service
+    if not settings.write_back:
+        return None
+    budget = TokenBucket(settings.write_back_per_second, service.dependencies.monotonic)
+    write_back = WriteBack(store.online, budget, service.metrics)
+    stack.push_async_callback(write_back.close)
+    return write_back
+
+
+def _require_one_version(pointer: Pointer, bundle: Bundle) -> None:
+    """One name and version must mean one model: what is published under ours must come from this very bundle."""
+    active = pointer.active
+    if (
+        active is not None
+        and active.meta.model_version == bundle.version
+        and active.meta.bundle_digest != bundle.digest
+    ):
+        raise BundleConflict(
+            f"bundle {bundle.name} {bundle.version}: the active snapshot of that version is from another bundle; "
+            "serve the bundle that it was scored with, or give the new one a version of its own"
+        )
+
+
+async def _end(task: "asyncio.Task[None]") -> None:
+    """Cancels until it has ended: before Python 3.12, ``asyncio.wait_for`` in a client can lose a cancellation
+    (https://github.com/python/cpython/issues/86296)."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=RECANCEL_SECONDS)

@@ -1,0 +1,1 @@
+"""One router per file: ``score``, ``features``, ``model``, ``snapshots``, ``probes``, ``index``."""

@@ -1,0 +1,106 @@
+"""What a service process is, from its first moment to its last: loading, then ready or failed."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from starlette.requests import Request
+
+from service.access import Call
+from service.features import FeatureChain
+from service.forward import RowScorer
+from service.online import Desk
+from service.pointer import Pointer
+from shared.bundle import Bundle, load_bundle
+from shared.clock import Clock, MonotonicClock, WallClock
+from shared.errors import NotReady
+from shared.settings import Settings
+from shared.store.connect import open_async_store
+from shared.store.interfaces import AsyncStore
+from shared.telemetry import Metrics
+
+if TYPE_CHECKING:  # the scorer brings torch, which a process loads while it already answers its probes
+    from shared.scorer import Scorer
+
+
+def open_scorer_of(bundle: Bundle, settings: Settings) -> "Scorer":
+    """Loads torch and the graph, and proves the graph on this host: seconds, off the event loop.
+
+    One thread for a pass unless told otherwise: a request is one tile, which several threads only wait for one another
+    to share (seen on two busy cores: 0.7 ms a row with one, 10.8 ms with two).
+    """
+    from shared.scorer import open_scorer  # noqa: PLC0415 - torch, see above
+
+    return open_scorer(bundle, device=settings.device, threads=settings.threads or 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependencies:
+    """What a service takes from outside of itself; tests bring their own."""
+
+    load_bundle: Callable[[Path], Bundle] = load_bundle
+    open_scorer: Callable[[Bundle, Settings], "Scorer"] = open_scorer_of
+    open_store: Callable[[Settings, str], AbstractAsyncContextManager[AsyncStore]] = open_async_store
+    wall: Clock = field(default_factory=WallClock)
+    monotonic: Clock = field(default_factory=MonotonicClock)
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """The golden rows are not scored yet."""
+
+    reason: str = "the model is being loaded and checked"
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """It cannot become ready: the process stays up to say why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """All that a ready process answers with."""
+
+    scorer: "Scorer"
+    store: AsyncStore
+    pointer: Pointer
+    chain: FeatureChain
+    rows: RowScorer
+    desk: Desk
+    features: frozenset[str]
+    """The names that a request may use."""
+    card: bytes
+    """The body of ``GET /model``."""
+
+
+Phase = Loading | Failed | Live
+
+
+@dataclass(slots=True, kw_only=True)
+class Service:
+    """The typed state of the application."""
+
+    settings: Settings
+    metrics: Metrics
+    dependencies: Dependencies
+    phase: Phase = field(default_factory=Loading)
+
+    def live(self) -> Live:
+        """What to answer with; NotReady says why there is nothing yet."""
+        if isinstance(self.phase, Live):
+            return self.phase
+        raise NotReady(self.phase.reason)
+
+
+def service_of(request: Request) -> Service:
+    """The service that the lifespan put beside the request."""
+    return cast("Service", request.state.service)
+
+
+def call_of(request: Request) -> Call:
+    """The request as its log line will tell it."""
+    return cast("Call", request.state.call)
