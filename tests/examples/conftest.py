@@ -1,0 +1,16 @@
+"""The examples' models, trained and built once for all tests that ask for them."""
+
+import pytest
+from support.examples import build_example
+
+from shared.bundle import Bundle
+
+
+@pytest.fixture(scope="session")
+def churn(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return build_example("telco_churn/train.py", tmp_path_factory.mktemp("churn") / "bundle")
+
+
+@pytest.fixture(scope="session")
+def purchase(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return build_example("purchase/model.py", tmp_path_factory.mktemp("purchase") / "bundle")
