@@ -117,13 +117,10 @@ def _ensure_runs(place: _Place) -> None:
     with _opened(place.folder / "server.lock") as alive:
         if _got(alive):
             _launch(place, alive)
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while not _answers(place):
-        if not _runs(place):
-            raise StoreDown(f"embedded store: the server did not start; its log is {place.log}")
-        if time.monotonic() > deadline:
-            raise StoreDown(f"embedded store: the server runs and does not answer; its log is {place.log}")
-        time.sleep(_POLL_SECONDS)
+    if not _wait_for(lambda: _answers(place) or not _runs(place)):
+        raise StoreDown(f"embedded store: the server runs and does not answer; its log is {place.log}")
+    if not _runs(place):
+        raise StoreDown(f"embedded store: the server did not start; its log is {place.log}")
 
 
 def _launch(place: _Place, alive: int) -> None:
@@ -221,5 +218,5 @@ def _wait_for(condition: Callable[[], bool]) -> bool:
     while not condition():
         if time.monotonic() > deadline:
             return False
-        time.sleep(_POLL_SECONDS)
+        time.sleep(_POLL_SECONDS)  # neither a lock's release nor a server's first answer can be waited for with a limit
     return True

@@ -311,7 +311,7 @@ def _wait(condition: Callable[[], bool], otherwise: str) -> None:
     while not condition():
         if time.monotonic() > deadline:
             raise DemoFailed(f"demo: {otherwise}")
-        time.sleep(0.05)
+        time.sleep(0.05)  # another process cannot tell this one that it is ready
 
 
 def _end(service: subprocess.Popen[bytes]) -> None:

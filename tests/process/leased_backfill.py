@@ -41,7 +41,7 @@ class Pausing(Silent):
             os.kill(os.getpid(), signal.SIGSTOP)
             return
         while not (self._folder / "go").exists():
-            time.sleep(0.01)
+            time.sleep(0.01)  # a fork of a script: the file is all that its parent shares with it; the test ends it
 
 
 def work(order: dict[str, Any], scorers: dict[str, Scorer]) -> None:

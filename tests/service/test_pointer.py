@@ -21,13 +21,13 @@ class _Slow:
         return await self.answers[-1]
 
     async def lookup(self, meta: SnapshotMeta, ids: object) -> list[Lookup]:
-        raise NotImplementedError
+        raise AssertionError("the pointer asks for the active snapshot alone")
 
     async def snapshots(self) -> list[Listed]:
-        raise NotImplementedError
+        raise AssertionError("the pointer asks for the active snapshot alone")
 
     async def ping(self) -> None:
-        raise NotImplementedError
+        raise AssertionError("the pointer asks for the active snapshot alone")
 
 
 def _promoted(memory: MemoryStore, snapshot: str) -> None:

@@ -143,4 +143,4 @@ def wait_until(condition: Callable[[], bool], timeout: float = 10) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"still not so after {timeout} seconds"
-        time.sleep(0.005)
+        time.sleep(0.005)  # the one place in the tests that polls
