@@ -1,10 +1,7 @@
 """Micro-batching, without HTTP: whoever asks gets his own answer or his own error, and nobody another's."""
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,86 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as given_settings
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
+from support.batching import BAD, A, B, C, Model, bench, rounded, run
 from support.polling import eventually
 
-from service.batcher import Batcher, Limits, Threads
 from service.forward import Row
-from shared.clock import Clock, MonotonicClock
 from shared.codes import Code
-from shared.encode import Encoded
-from shared.errors import NotReady, Overloaded, ScoringError, WrongShape
+from shared.errors import NotReady, ScoringError, WrongShape
 from shared.scorer import Scored, Scorer
-from shared.telemetry import Metrics, StageTimer
-from shared.testing.clock import FrozenClock
-
-A = {"visits": 1, "returns": 0, "basket": 2}
-B = {"visits": 0, "returns": 3, "basket": 1}
-C = {"visits": 2, "returns": 1, "basket": 0}
-BAD = {"visits": 1, "returns": 0}
-
-
-class Model:
-    """The scorer, with a gate before each pass, and a way to misbehave."""
-
-    def __init__(self, scorer: Scorer, misbehave: Callable[[np.ndarray], np.ndarray] | None = None) -> None:
-        self.encoder = scorer.encoder
-        self.columns = scorer.columns
-        self.passes: list[int] = []
-        self.gate = threading.Event()
-        self.gate.set()
-        self._scorer = scorer
-        self._misbehave = misbehave or (lambda scores: scores)
-
-    def score(self, encoded: Encoded) -> np.ndarray:
-        if len(encoded):
-            self.passes.append(len(encoded))
-            assert self.gate.wait(30)
-        return self._misbehave(self._scorer.score(encoded))
-
-
-class Bench:
-    """A batcher with its metrics."""
-
-    def __init__(self, batcher: Batcher, registry: CollectorRegistry) -> None:
-        self.batcher = batcher
-        self._registry = registry
-
-    async def ask(self, *rows: Row, until: float | None = None) -> Scored:
-        return await self.batcher.score(rows, StageTimer(MonotonicClock()), until)
-
-    def start(self, *rows: Row, until: float | None = None) -> "asyncio.Task[Scored]":
-        return asyncio.get_running_loop().create_task(self.ask(*rows, until=until))
-
-    def metric(self, name: str, **labels: str) -> float | None:
-        return self._registry.get_sample_value(name, labels)
-
-
-@asynccontextmanager
-async def bench(
-    model: Model, *, batch: int = 256, wait: float = 0, queue: int = 4096, clock: Clock | None = None
-) -> AsyncIterator[Bench]:
-    registry = CollectorRegistry()
-    limits = Limits(batch_rows=batch, wait_seconds=wait, queue_rows=queue)
-    with ThreadPoolExecutor(1) as encode, ThreadPoolExecutor(1) as forward:
-        threads = Threads(encode=encode, forward=forward)
-        batcher = Batcher(model, threads, limits, clock or MonotonicClock(), Metrics(registry))  # type: ignore[arg-type]
-        try:
-            yield Bench(batcher, registry)
-        finally:
-            model.gate.set()
-            await batcher.close()
-
-
-def run(story: Callable[[], Awaitable[None]]) -> None:
-    async def told() -> None:
-        await story()
-
-    asyncio.run(told())
-
-
-def rounded(scored: Scored) -> list[float]:
-    return [round(float(score), 4) for score in scored.scores[:, 0]]
 
 
 def test_separate_calls_share_a_pass_and_have_their_own_answers(scorer: Scorer) -> None:
@@ -371,100 +295,6 @@ def test_a_thousand_who_give_up_and_a_thousand_who_do_not(scorer: Scorer) -> Non
     run(story)
 
 
-def test_the_queue_is_bounded_in_rows(scorer: Scorer) -> None:
-    """A caller with more rows than there is room for is told to come later; one with fewer gets in."""
-
-    async def story() -> None:
-        model = Model(scorer)
-        async with bench(model, queue=5) as desk, asyncio.timeout(30):
-            model.gate.clear()
-            calls = [desk.start(A)]
-            await eventually(lambda: model.passes == [1])
-            calls.append(desk.start(A, B, C))
-            await eventually(lambda: desk.batcher.waiting_rows == 3)
-            with pytest.raises(Overloaded, match="MAX_QUEUE_ROWS"):
-                await desk.ask(A, B, C)
-            calls.append(desk.start(B, C))
-            await eventually(lambda: desk.metric("forescore_queue_rows") == 5)
-            model.gate.set()
-            await asyncio.gather(*calls)
-        assert desk.metric("forescore_shed_rows_total", reason="queue_full") == 3
-        assert desk.metric("forescore_queue_rows") == 0
-
-    run(story)
-
-
-def test_a_request_larger_than_the_queue_is_taken_when_nobody_waits(scorer: Scorer) -> None:
-    """No request is refused for ever."""
-
-    async def story() -> None:
-        async with bench(Model(scorer), queue=1, batch=2) as desk:
-            assert rounded(await desk.ask(A, B, C)) == [0.8581, 0.31, 0.7311]
-
-    run(story)
-
-
-def test_what_would_come_too_late_is_refused_and_what_would_not_is_taken(scorer: Scorer) -> None:
-    """A pass takes 1 s here; one runs since 0.25 s. Two passes need 1.75 s: 1.7 s are too few, and 1.8 s enough."""
-
-    async def story() -> None:
-        clock, model = FrozenClock(), Model(scorer)
-        async with bench(model, clock=clock) as desk, asyncio.timeout(30):
-            await _measured(desk, model, clock, seconds=1.0)
-            now = asyncio.get_running_loop().time()
-            model.gate.clear()
-            calls = [desk.start(A)]
-            await eventually(lambda: len(model.passes) == 2)
-            clock.advance(0.25)
-            with pytest.raises(Overloaded, match="deadline"):
-                await desk.ask(B, until=now + 1.7)
-            calls += [desk.start(B, until=asyncio.get_running_loop().time() + 1.8), desk.start(C)]
-            await eventually(lambda: desk.batcher.waiting_rows == 2)
-            model.gate.set()
-            assert [rounded(one) for one in await asyncio.gather(*calls)] == [[0.8581], [0.31], [0.7311]]
-        assert desk.metric("forescore_shed_rows_total", reason="deadline") == 1
-
-    run(story)
-
-
-def test_rows_that_wait_already_count(scorer: Scorer) -> None:
-    """With two rows a pass and four waiting, the next row is in the third pass from now."""
-
-    async def story() -> None:
-        clock, model = FrozenClock(), Model(scorer)
-        async with bench(model, clock=clock, batch=2) as desk, asyncio.timeout(30):
-            await _measured(desk, model, clock, seconds=1.0)
-            model.gate.clear()
-            calls = [desk.start(A)]
-            await eventually(lambda: len(model.passes) == 2)
-            clock.advance(0.5)
-            calls.append(desk.start(A, B, C, A))
-            await eventually(lambda: desk.batcher.waiting_rows == 4)
-            now = asyncio.get_running_loop().time()
-            with pytest.raises(Overloaded):
-                await desk.ask(B, until=now + 3.4)
-            calls.append(desk.start(B, until=now + 10))
-            await eventually(lambda: desk.batcher.waiting_rows == 5)
-            model.gate.set()
-            await asyncio.gather(*calls)
-
-    run(story)
-
-
-def test_one_slow_pass_makes_nobody_unwelcome(scorer: Scorer) -> None:
-    """An idle service takes whoever comes, whatever the last pass took: so it learns that it is fast again."""
-
-    async def story() -> None:
-        clock, model = FrozenClock(), Model(scorer)
-        async with bench(model, clock=clock) as desk, asyncio.timeout(30):
-            await _measured(desk, model, clock, seconds=3600)
-            for _ in range(3):
-                soon = asyncio.get_running_loop().time() + 5
-                assert rounded(await desk.ask(A, until=soon)) == [0.8581]
-
-    run(story)
-
-
 def test_whoever_waits_when_the_process_stops_is_told(scorer: Scorer) -> None:
     """NotReady for the waiting, and for those in the pass that nobody waits for any more."""
 
@@ -482,16 +312,6 @@ def test_whoever_waits_when_the_process_stops_is_told(scorer: Scorer) -> None:
         assert [type(one) for one in found] == [NotReady, NotReady]
 
     run(story)
-
-
-async def _measured(desk: Bench, model: Model, clock: FrozenClock, *, seconds: float) -> None:
-    """One pass that takes so long by the clock."""
-    model.gate.clear()
-    call = desk.start(A)
-    await eventually(lambda: len(model.passes) == 1)
-    clock.advance(seconds)
-    model.gate.set()
-    await call
 
 
 def _refusing(score: float) -> Callable[[np.ndarray], np.ndarray]:
