@@ -13,7 +13,8 @@
     │   └── NotCertified         golden rows do not hold on this host
     ├── ScoringError             the forward pass
     │   ├── WrongShape           it returned another number of rows or outputs than it was given
-    │   └── DeviceUnavailable
+    │   ├── DeviceUnavailable
+    │   └── EngineUnavailable    the compiled engine, on a host that cannot have it
     ├── SourceError              an input table
     │   ├── TableNotFound
     │   ├── ColumnMissing
@@ -32,6 +33,7 @@
     │   ├── SnapshotNotFound
     │   ├── SnapshotHeld         a gate held it back
     │   ├── SnapshotNotReady     half-written, or retired
+    │   ├── MixedVersions        scores of two models would be in one snapshot
     │   ├── LeaseHeld            somebody else is publishing
     │   └── Fenced               the lease was lost before the pointer could be flipped
     └── RequestError             a call to the service
@@ -117,6 +119,10 @@ class DeviceUnavailable(ScoringError):
     """The device that was asked for is not there."""
 
     exit_code = EXIT_USAGE
+
+
+class EngineUnavailable(ScoringError):
+    """The compiled engine was asked for, and this host has no compiled graph and cannot make one."""
 
 
 class SourceError(ForescoreError):
@@ -207,6 +213,10 @@ class SnapshotHeld(SnapshotError):
 
 class SnapshotNotReady(SnapshotError):
     """The snapshot is half-written or retired."""
+
+
+class MixedVersions(SnapshotError):
+    """Scores of two model versions, bundles or kinds of host would be in one snapshot."""
 
 
 class LeaseHeld(SnapshotError):
@@ -303,11 +313,15 @@ class NotCached(RequestError):
 
 
 class Overloaded(RequestError):
-    """There is more work waiting than can be done in time."""
+    """More work is waiting than can be done in time. ``retry_after``: in how many seconds there should be room."""
 
     status = 503
     problem = "overloaded"
     title = "Overloaded"
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class ScoreUnavailable(RequestError):

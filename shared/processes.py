@@ -22,15 +22,20 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # they a
 
 
 class Ending:
-    """Set by SIGTERM and by Ctrl-C. ``code`` is then what the process exits with: 0 as it was told to, or 130."""
+    """Set by SIGTERM and by Ctrl-C. ``code`` is then what the process exits with: 0 as it was told to, or 130.
+
+    ``numbers`` are the signals heard, in order: a second one means haste.
+    """
 
     def __init__(self) -> None:
         self.event = Event()
         self.code = 0
+        self.numbers: list[int] = []
 
     def hear(self, number: int, _frame: object) -> None:
         """The signal handler."""
         self.code = INTERRUPTED if number == signal.SIGINT else 0
+        self.numbers.append(number)
         self.event.set()
 
 

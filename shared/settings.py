@@ -42,6 +42,16 @@ class ServiceSettings(BaseModel):
 
     host: str = Field(default="127.0.0.1", description="The address to listen on.")
     port: int = Field(default=8000, ge=0, le=65535, description="The port to listen on; 0 picks a free one.")
+    workers: int = Field(
+        default=1, ge=1, le=256, description="Processes that answer on that port, each with the model in its memory."
+    )
+    drain_seconds: float = Field(
+        default=2,
+        ge=0,
+        le=600,
+        description="How long it answers on, not ready any more, after SIGTERM: until whoever sends calls has seen it. "
+        "Ctrl-C and a second signal do not wait.",
+    )
     deadline_ms: int = Field(
         default=1000, ge=10, description="By when every request is answered, with 504 at the latest."
     )
@@ -64,12 +74,28 @@ class ServiceSettings(BaseModel):
         description="How old a score of the active snapshot may be that is served; an older one is scored anew, or "
         "refused with 503. Unset: any age.",
     )
+    max_age_spread: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        description="The last share of max_age_seconds in which a score that is asked for is scored anew in the "
+        "background, from a moment of each entity's own: what was published together does not grow too old together. "
+        "0: never.",
+    )
     pointer_poll_seconds: float = Field(default=1, gt=0, description="How soon a promotion is seen, at the latest.")
     retry_after_seconds: int = Field(default=2, ge=1, description="What Retry-After says while the store is down.")
+    fast_lane: bool = Field(
+        default=True, description="Whether cache hits are answered before the framework. The answers are the same."
+    )
     write_back: bool = Field(default=True, description="Whether online scores are written into the active snapshot.")
     write_back_per_second: int = Field(
         default=200, ge=1, description="The most online scores written back each second."
     )
+
+    @property
+    def flight_seconds(self) -> int:
+        """How long what is in flight may take once nothing new is let in: no request outlives its deadline."""
+        return max(1, self.deadline_ms // 1000 + 1)
 
 
 class FeatureSettings(BaseModel):
@@ -188,13 +214,35 @@ class Settings(BaseSettings):
     threads: int = Field(
         default=0,
         ge=0,
-        description="Threads of one forward pass; 0: one in the service, the machine's cores in the batch job.",
+        description="Threads of the service's forward pass, 0: one; passes at once in the batch job, 0: one a core.",
+    )
+    engine: Literal["auto", "export", "compiled"] = Field(
+        default="auto",
+        description="How the graph is run. compiled: compiled for this host, and refused where that cannot be. export: "
+        "as it lies in the bundle. auto: compiled where the engine cache has it, else export.",
+    )
+    engine_cache: Path | None = Field(
+        default=None,
+        description="The private folder of graphs compiled for this host. Unset: engines under FORESCORE_HOME.",
     )
     log_format: Literal["auto", "json", "pretty"] = Field(
         default="auto", description="auto: pretty on a terminal, JSON elsewhere."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="The least level logged."
+    )
+    log_requests: str = Field(
+        default="all",
+        pattern=r"^(all|errors|sampled:[1-9]\d{0,6})$",
+        description="Which answered requests have a log line. errors: those answered with 400 or more. sampled:N: "
+        "these, and one of N others. What is left out is counted: forescore_request_lines_left_out_total.",
+    )
+    log_buffer_ms: int = Field(
+        default=100,
+        ge=0,
+        le=10_000,
+        description="How long lines and counts of cache hits are gathered before they are written in one go; "
+        "0: each is written at once.",
     )
     redis: RedisSettings = RedisSettings()
     service: ServiceSettings = ServiceSettings()

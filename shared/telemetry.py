@@ -1,14 +1,14 @@
-"""What a process tells about itself: log lines, stage timings, metrics. Never a feature value.
+"""What a process tells about itself: log lines and stage timings. Never a feature value.
 
-Importing this does nothing: an entry point calls ``configure_logging`` once, and ``Metrics`` lives in the registry
-that it is given.
+Importing this does nothing: an entry point calls ``configure_logging`` once.
 """
 
 import logging
 import sys
 import traceback
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
@@ -16,11 +16,9 @@ from typing import Any, TextIO
 
 import orjson
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from structlog.typing import FilteringBoundLogger, Processor
 
 from shared.clock import Clock, WallClock
-from shared.codes import Code
 from shared.errors import ForescoreError
 from shared.settings import Settings
 
@@ -28,8 +26,7 @@ Logger = FilteringBoundLogger
 Event = MutableMapping[str, Any]
 
 MAX_TEXT = 300
-NO_SNAPSHOT = float("inf")
-"""The age of a snapshot that is not there: older than any alarm's threshold."""
+MICROS = 1_000_000
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _WALL = WallClock()
 _INT64 = range(-(2**63), 2**63)
@@ -62,10 +59,11 @@ def configure_logging(settings: Settings, stream: TextIO, clock: Clock = _WALL) 
 class LibraryHandler(logging.Handler):
     """Turns what libraries log into events of ours: who spoke and where, and the words only of those known to be safe.
 
-    A library's message may hold an exception's text, and that a feature value. ``uvicorn`` tells of itself.
+    A library's message may hold an exception's text, and that a feature value. ``uvicorn`` tells of itself, and
+    ``fastapi`` of how its telemetry is set up.
     """
 
-    def __init__(self, logger: Logger, speakers: tuple[str, ...] = ("uvicorn",)) -> None:
+    def __init__(self, logger: Logger, speakers: tuple[str, ...] = ("uvicorn", "fastapi")) -> None:
         super().__init__()
         self._logger = logger
         self._speakers = speakers
@@ -95,7 +93,7 @@ def name_the_error(_logger: object, _method: str, event: Event) -> Event:
 
 def only_simple(_logger: object, _method: str, event: Event) -> Event:
     """The last gate: bounded texts, numbers, booleans. Of anything else, only its type is told."""
-    return {_simple_text(name): _simple(value) for name, value in event.items()}
+    return {simple_text(name): _simple(value) for name, value in event.items()}
 
 
 def _simple(value: object) -> str | int | float | bool | None:
@@ -105,15 +103,16 @@ def _simple(value: object) -> str | int | float | bool | None:
         case None | bool():
             return value
         case int():
-            return int(value) if value in _INT64 else _simple_text(str(value))
+            return int(value) if value in _INT64 else simple_text(str(value))
         case float():
             return float(value)
         case str() | Path():
-            return _simple_text(str(value))
+            return simple_text(str(value))
     return f"<{type(value).__name__}>"
 
 
-def _simple_text(text: str) -> str:
+def simple_text(text: str) -> str:
+    """A text as lines have it: whole, and not too long."""
     whole = text.encode("utf-8", "replace").decode()  # a lone surrogate has no UTF-8 form
     return whole if len(whole) <= MAX_TEXT else f"{whole[: MAX_TEXT - 3]}..."
 
@@ -124,11 +123,53 @@ def _json(_logger: object, _method: str, event: Event) -> str:
 
 class _Stamp:
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self.now = clock.now
+        self._second = -1
+        self._text = ""
 
     def __call__(self, _logger: object, _method: str, event: Event) -> Event:
-        moment = datetime.fromtimestamp(self._clock.now(), tz=UTC)
-        return {"time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"), **event}
+        return {"time": self.text(self.now()), **event}
+
+    def text(self, now: float) -> str:
+        """The time to the millisecond: ``2026-11-30T02:00:41.250Z``."""
+        second = int(now)
+        micros = round((now - second) * MICROS)
+        if not 0 <= micros < MICROS:  # a time before the epoch, or one that rounds up to the next second
+            return _milliseconds(now)
+        if second != self._second:
+            self._second, self._text = second, _milliseconds(second)[:-4]
+        return f"{self._text}{micros // 1000:03d}Z"
+
+
+def _milliseconds(moment: float) -> str:
+    return datetime.fromtimestamp(moment, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainLines:
+    """Where lines go that somebody renders by himself, since he knows their form: as JSON, and as it is configured.
+
+    ``now`` is the clock's time and ``stamp`` how a line tells it; ``bound`` is what every line of this process says
+    behind its event, as members of an object; ``write`` takes whole lines, without the last line's end.
+    """
+
+    now: Callable[[], float]
+    stamp: Callable[[float], str]
+    bound: str
+    write: Callable[[str], object]
+
+
+def plain_lines() -> PlainLines | None:
+    """None where lines of level info are not written, or not as JSON: then a logger must be asked."""
+    config = structlog.get_config()
+    first_to_last = config["processors"]
+    stamp = next((one for one in first_to_last if isinstance(one, _Stamp)), None)
+    if stamp is None or first_to_last[-1] is not _json or not structlog.get_logger().is_enabled_for(logging.INFO):
+        return None
+    bound = orjson.dumps(only_simple(None, "", structlog.contextvars.get_contextvars())).decode()[1:-1]
+    return PlainLines(
+        now=stamp.now, stamp=stamp.text, bound=f",{bound}" if bound else "", write=config["logger_factory"]().msg
+    )
 
 
 class StageTimer:
@@ -152,137 +193,11 @@ class StageTimer:
         """Adds time that was measured elsewhere, such as a batch that several requests shared."""
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
+    def add_all(self, other: "StageTimer") -> None:
+        """Adds the stages of work that several requests shared."""
+        for name, seconds in other.seconds.items():
+            self.add(name, seconds)
+
     def server_timing(self) -> str:
         """The value of a ``Server-Timing`` header, in milliseconds: ``lookup;dur=0.412, forward;dur=1.034``."""
         return ", ".join(f"{name};dur={seconds * 1000:.3f}" for name, seconds in self.seconds.items())
-
-
-class Metrics:
-    """Every metric of the service, in base units. docs/metrics.md says the same, and a test holds them equal."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.registry = registry
-        self._requests = Counter(
-            "forescore_requests_total", "Requests answered.", ["route", "status"], registry=registry
-        )
-        self._request_duration = Histogram(
-            "forescore_request_duration_seconds",
-            "Time from a request to its answer.",
-            ["route"],
-            registry=registry,
-            buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
-        )
-        self._stage_duration = Histogram(
-            "forescore_stage_duration_seconds",
-            "Time of one stage of a request: lookup, features, encode, queue, forward, "
-            "flight (joined a computation that another request began).",
-            ["stage"],
-            registry=registry,
-            buckets=(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1),
-        )
-        self._lookups = Counter(
-            "forescore_lookups_total", "Entities looked up in the store, by outcome.", ["outcome"], registry=registry
-        )
-        self._forward_rows = Histogram(
-            "forescore_forward_rows",
-            "Rows of one forward pass; its count is the number of passes.",
-            registry=registry,
-            buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
-        )
-        self._queue_rows = Gauge(
-            "forescore_queue_rows",
-            "Rows that wait for a forward pass.",
-            registry=registry,
-            multiprocess_mode="livesum",
-        )
-        self._shed_rows = Counter(
-            "forescore_shed_rows_total",
-            "Rows refused because more was waiting than could be scored in time, by reason.",
-            ["reason"],
-            registry=registry,
-        )
-        self._rejections = Counter(
-            "forescore_rejections_total", "Rows rejected online, by code.", ["code"], registry=registry
-        )
-        self._write_backs = Counter(
-            "forescore_write_backs_total",
-            "Online scores offered to the active snapshot, by outcome.",
-            ["outcome"],
-            registry=registry,
-        )
-        self._source_failures = Counter(
-            "forescore_feature_source_failures_total",
-            "Questions to a feature source that failed or took too long.",
-            ["source"],
-            registry=registry,
-        )
-        self._breaker_open = Gauge(
-            "forescore_breaker_open", "1 while the store is not asked because it failed.", registry=registry
-        )
-        self._pointer_age = Gauge(
-            "forescore_pointer_age_seconds", "Time since the active pointer was last read.", registry=registry
-        )
-        self._snapshot_age = Gauge(
-            "forescore_snapshot_age_seconds", "Time since the active snapshot was scored.", registry=registry
-        )
-        self._snapshot_info = Gauge(
-            "forescore_snapshot_info",
-            "1 for the active snapshot.",
-            ["model", "model_version", "snapshot"],
-            registry=registry,
-        )
-        self._parity_exact = Gauge(
-            "forescore_parity_exact",
-            "1 where cached and online scores are proved to be the same bits, 0 where they agree within a tolerance.",
-            registry=registry,
-        )
-
-    def request(self, route: str, status: int, seconds: float, stages: StageTimer) -> None:
-        """One answered request. ``route`` is the route's pattern, never the path with its id."""
-        self._requests.labels(route, str(status)).inc()
-        self._request_duration.labels(route).observe(seconds)
-        for stage, spent in stages.seconds.items():
-            self._stage_duration.labels(stage).observe(spent)
-
-    def lookup(self, outcome: str, entities: int = 1) -> None:
-        """Entities that were looked up: hit, stale, rejected, absent, lost, down."""
-        self._lookups.labels(outcome).inc(entities)
-
-    def forward(self, rows: int) -> None:
-        """One forward pass."""
-        self._forward_rows.observe(rows)
-
-    def queue(self, rows: int) -> None:
-        """Rows that wait for a forward pass."""
-        self._queue_rows.set(rows)
-
-    def shed(self, reason: str, rows: int) -> None:
-        """Rows that were refused: queue_full, deadline."""
-        self._shed_rows.labels(reason).inc(rows)
-
-    def rejection(self, code: Code) -> None:
-        """One row that was rejected online."""
-        self._rejections.labels(code.text).inc()
-
-    def write_back(self, outcome: str) -> None:
-        """One online score: written, bucket_gone, over_budget, failed."""
-        self._write_backs.labels(outcome).inc()
-
-    def feature_source_failed(self, source: str) -> None:
-        """One question to a feature source that brought no answer."""
-        self._source_failures.labels(source).inc()
-
-    def breaker(self, *, is_open: bool) -> None:
-        """Whether the store is asked at all."""
-        self._breaker_open.set(is_open)
-
-    def ages(self, *, pointer: float, snapshot: float | None) -> None:
-        """Seconds since the pointer was read and since the active snapshot was scored, if there is one."""
-        self._pointer_age.set(pointer)
-        self._snapshot_age.set(NO_SNAPSHOT if snapshot is None else snapshot)
-
-    def active(self, *, model: str, model_version: str, snapshot: str, exact: bool) -> None:
-        """Names the active snapshot in place of the one before, and whether online scores equal its scores."""
-        self._snapshot_info.clear()
-        self._snapshot_info.labels(model, model_version, snapshot).set(1)
-        self._parity_exact.set(exact)
