@@ -164,13 +164,18 @@ def pack_columns(
     return _binary(offsets, data)
 
 
+def sizes(columns: int) -> tuple[int, int]:
+    """How many bytes the value of a scored and of a rejected entity has."""
+    return _HEAD.size + 4 * columns, _REJECTION.size
+
+
 def unpack(value: bytes, columns: int, fields: Sequence[str]) -> Lookup:
     """What a value says; ``Lost`` where it is not one of ours: another format, length, code, or a score not finite."""
     if len(value) < _HEAD.size or value[0] != FORMAT or value[1] & ~(ONLINE | REJECTED):
         return Lost("corrupt")
     if value[1] & REJECTED:
         return _unpack_rejection(value, fields)
-    layout = _scored_struct(columns)
+    layout = scored_struct(columns)
     if len(value) != layout.size:
         return Lost("corrupt")
     _, flags, scored_at, *scores = layout.unpack(value)
@@ -189,7 +194,7 @@ def _unpack_rejection(value: bytes, fields: Sequence[str]) -> Lookup:
 
 
 @lru_cache
-def _scored_struct(columns: int) -> struct.Struct:
+def scored_struct(columns: int) -> struct.Struct:
     return struct.Struct(f"<BBI{columns}f")
 
 

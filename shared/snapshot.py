@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 import orjson
 from pydantic import BaseModel, ConfigDict
@@ -31,11 +32,33 @@ class Histogram(BaseModel):
     counts: tuple[int, ...]
 
 
+class SubsetRun(BaseModel):
+    """A run over a part of the entities, whose scores joined those of a snapshot that was there.
+
+    ``into`` is ``new`` where they went into a copy of the snapshot ``base``, and ``active`` where they went into
+    ``base`` itself; then ``whole`` is false as long as they are being written. ``at`` is epoch seconds, the moment as
+    of which they were scored; ``entities`` counts those that the run scored or rejected.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    run: str
+    run_key: str
+    base: str
+    into: Literal["new", "active"]
+    at: int
+    by: str
+    entities: int
+    whole: bool = True
+
+
 class SnapshotMeta(BaseModel):
     """All that a reader must know to read a snapshot, and a person to judge it.
 
     ``scored_at`` and ``data_as_of`` are epoch seconds. ``published`` counts the entities in the store (scored and
-    known-but-rejected); ``rejected`` counts rejected rows, those without an id included.
+    known-but-rejected); ``rejected`` counts rejected rows, those without an id included. Where runs over a part of the
+    entities went into it (``subsets``), the counts are those of all rows that its entities come from now, and both
+    times are the oldest among them: each value carries its own ``scored_at``.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -59,6 +82,14 @@ class SnapshotMeta(BaseModel):
     run_key: str
     created_by: str
     histograms: tuple[Histogram, ...] = ()
+    subsets: tuple[SubsetRun, ...] = ()
+    """The last runs over a part of the entities whose scores are in here, the newest last."""
+
+    @property
+    def unfinished(self) -> SubsetRun | None:
+        """The run that was writing into the snapshot when it ended, or still is."""
+        last = self.subsets[-1] if self.subsets else None
+        return None if last is None or last.whole else last
 
     @property
     def columns(self) -> tuple[str, ...]:

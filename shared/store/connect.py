@@ -3,9 +3,12 @@
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 
+from redis.asyncio import RedisCluster
+
 from shared.clock import Clock, MonotonicClock, WallClock
 from shared.embedded import embedded_store
 from shared.layout import Keys, models_key
+from shared.off_loop import off_loop
 from shared.settings import RedisSettings, Settings
 from shared.store.breaker import CircuitBreaker
 from shared.store.catalogue import RedisCatalogue
@@ -19,7 +22,9 @@ from shared.store.leases import RedisLeases
 from shared.store.link import AsyncLink, Link
 from shared.store.loader import loader_for
 from shared.store.online import RedisOnlineWriter
+from shared.store.pipelined import PipelinedSender
 from shared.store.reader import RedisReader
+from shared.store.sender import PooledSender, Sender
 from shared.store.urls import Address, parse
 from shared.store.writer import RedisSnapshotWriter
 
@@ -37,7 +42,7 @@ async def open_async_store(settings: Settings, model: str, *, clock: Clock | Non
     """The store of one model, for the service. It opens even if no server is there: a store is a cache."""
     keys = Keys(settings.redis.namespace, model)
     async with AsyncExitStack() as stack:
-        address = stack.enter_context(_address(settings))
+        address = await stack.enter_async_context(off_loop(_address(settings)))
         client = await stack.enter_async_context(
             async_client(
                 address,
@@ -45,7 +50,8 @@ async def open_async_store(settings: Settings, model: str, *, clock: Clock | Non
                 connections=settings.redis.read_connections,
             )
         )
-        yield async_store(client, keys, settings.redis, where=address.where, clock=clock or MonotonicClock())
+        sender = await stack.enter_async_context(_sender(client, settings.redis))
+        yield _async_store(sender, keys, settings.redis, where=address.where, clock=clock or MonotonicClock())
 
 
 def models(settings: Settings) -> list[str]:
@@ -74,8 +80,29 @@ def sync_store(client: Client, keys: Keys, *, where: str, clock: Clock) -> Store
 
 def async_store(client: AsyncClient, keys: Keys, settings: RedisSettings, *, where: str, clock: Clock) -> AsyncStore:
     """The parts around a client that somebody else opened; ``clock`` is the breaker's."""
+    return _async_store(_pooled(client, settings), keys, settings, where=where, clock=clock)
+
+
+@asynccontextmanager
+async def _sender(client: AsyncClient, settings: RedisSettings) -> AsyncIterator[Sender]:
+    """One connection that all calls share; on a cluster, where each node needs its own, the client's."""
+    if isinstance(client, RedisCluster):
+        yield _pooled(client, settings)
+        return
+    sender = PipelinedSender(client.connection_pool, settings.read_timeout_ms / 1000)
+    try:
+        yield sender
+    finally:
+        await sender.close()
+
+
+def _pooled(client: AsyncClient, settings: RedisSettings) -> PooledSender:
+    return PooledSender(client, settings.read_timeout_ms / 1000, settings.read_connections)
+
+
+def _async_store(sender: Sender, keys: Keys, settings: RedisSettings, *, where: str, clock: Clock) -> AsyncStore:
     breaker = CircuitBreaker(settings.breaker_failures, settings.breaker_seconds, clock)
-    link = AsyncLink(client, where, settings, breaker)
+    link = AsyncLink(sender, where, settings, breaker)
     return AsyncStore(
         reader=RedisReader(link, keys),
         online=RedisOnlineWriter(link, keys),

@@ -39,6 +39,14 @@ class RedisControl:
         if not self._link.command(*scripts.REPLACE.call(self._keys.snapshots(), meta.snapshot, meta.to_json())):
             raise refusals.unknown(meta.snapshot)
 
+    def amend(self, meta: SnapshotMeta, lease: Lease) -> None:
+        keys = self._keys
+        names = (keys.active(), keys.lease(), keys.epoch(), keys.snapshots())
+        values = (lease_value(lease), lease.epoch, meta.to_json())
+        outcome = self._link.command(*scripts.AMEND.call(*names, meta.snapshot, *values))
+        if outcome != b"ok":
+            raise refusals.not_amended(outcome.decode(), meta.snapshot, lease)
+
     def retire(self, snapshot: str, *, force: bool = False) -> int:
         keys = self._keys
         text = self._link.command("HGET", keys.snapshots(), snapshot)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.snapshot import Active, Flip, Lease, Listed, Lookup, SnapshotMeta, SnapshotState
+from shared.snapshot import Absent, Active, Flip, Lease, Listed, Lookup, Lost, SnapshotMeta, SnapshotState
 from shared.store.breaker import CircuitBreaker
 
 
@@ -39,6 +39,16 @@ class PublishBatch:
         return len(self.ids)
 
 
+class Peeker(Protocol):
+    """Who waits for one entity's value. One of the two is called, from the event loop."""
+
+    def found(self, value: bytes | Absent | Lost) -> None: ...
+
+    def failed(self) -> None:
+        """The store did not answer, or with a refusal; ``peek`` would say with which."""
+        ...
+
+
 class SnapshotReader(Protocol):
     """What serves requests. Every method raises StoreDown or StoreRefused within the read timeout."""
 
@@ -50,6 +60,14 @@ class SnapshotReader(Protocol):
         """One answer for each id, in order, in one round trip however many there are."""
         ...
 
+    async def peek(self, meta: SnapshotMeta, entity_id: bytes) -> bytes | Absent | Lost:
+        """One entity's packed value as it lies there, not yet looked into, in the least time. The id is UTF-8."""
+        ...
+
+    def peek_for(self, meta: SnapshotMeta, entity_id: bytes, peeker: Peeker) -> bool:
+        """As ``peek``, without a task or a future for each. False: it cannot be asked so just now, and was not."""
+        ...
+
     async def snapshots(self) -> list[Listed]:
         """All that are resident, newest first."""
         ...
@@ -59,9 +77,21 @@ class SnapshotReader(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class OnlineScore:
+    """The scores of one entity, computed online: one for each of the snapshot's columns."""
+
+    entity_id: str
+    scores: Sequence[float]
+    scored_at: int
+
+
 class OnlineWriter(Protocol):
-    async def write_back(self, meta: SnapshotMeta, entity_id: str, scores: Sequence[float], scored_at: int) -> bool:
-        """Adds an online score to a snapshot. False: its bucket is not there (retired, lost): nothing was written."""
+    async def write_back(self, meta: SnapshotMeta, scores: Sequence[OnlineScore]) -> list[bool]:
+        """Adds online scores to a snapshot, in one round trip however many there are.
+
+        False for those whose bucket is not there (retired, lost): nothing was written of them.
+        """
         ...
 
 
@@ -103,6 +133,17 @@ class SnapshotWriter(Protocol):
         """The same as the reader's ``lookup``, with a writer's patience."""
         ...
 
+    def read_buckets(self, meta: SnapshotMeta, buckets: range) -> PublishBatch:
+        """All that lies in these buckets, the values as they are; StoreCorrupt if one of them is gone."""
+        ...
+
+    def replace(self, meta: SnapshotMeta, batch: PublishBatch) -> int:
+        """Writes the batch into the buckets that are there, and only there; a reader sees old or new, entity by entity.
+
+        Returns how many entities found their bucket; writing it again changes nothing.
+        """
+        ...
+
 
 class Catalogue(Protocol):
     def claim(self, version: str, bundle_digest: str) -> None:
@@ -131,6 +172,11 @@ class Control(Protocol):
 
     def update(self, meta: SnapshotMeta) -> None:
         """Writes a snapshot's metadata anew; SnapshotNotFound."""
+        ...
+
+    def amend(self, meta: SnapshotMeta, lease: Lease) -> None:
+        """Writes the active snapshot's metadata anew: Fenced if the lease was lost, SnapshotNotFound if the snapshot is
+        not active any more."""
         ...
 
     def retire(self, snapshot: str, *, force: bool = False) -> int:

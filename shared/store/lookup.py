@@ -28,7 +28,7 @@ class Plan:
         return answers
 
     def _of_bucket(self, reply: Reply, count: int) -> list[Lookup]:
-        if reply is None or len(reply) != count + 1:
+        if not isinstance(reply, list) or len(reply) != count + 1:
             return [Lost("corrupt")] * count  # the key is there, and not as a bucket of ours
         *values, marker = reply
         absent: Lookup = Lost("bucket") if marker is None else Absent()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from shared.layout import Keys, bucket_of, pack_scores
 from shared.snapshot import SnapshotMeta
 from shared.store import scripts
+from shared.store.interfaces import OnlineScore
 from shared.store.link import AsyncLink
 
 
@@ -15,7 +16,14 @@ class RedisOnlineWriter:
         self._link = link
         self._keys = keys
 
-    async def write_back(self, meta: SnapshotMeta, entity_id: str, scores: Sequence[float], scored_at: int) -> bool:
-        bucket = self._keys.bucket(meta.snapshot, bucket_of(entity_id, meta.buckets))
-        value = pack_scores(scores, scored_at=scored_at, online=True)
-        return bool(await self._link.command(*scripts.WRITE_BACK.call(bucket, entity_id, value)))
+    async def write_back(self, meta: SnapshotMeta, scores: Sequence[OnlineScore]) -> list[bool]:
+        buckets: dict[int, list[str | bytes]] = {}
+        places = [bucket_of(one.entity_id, meta.buckets) for one in scores]
+        for place, one in zip(places, scores, strict=True):
+            value = pack_scores(one.scores, scored_at=one.scored_at, online=True)
+            buckets.setdefault(place, []).extend((one.entity_id, value))
+        prefix = self._keys.bucket_prefix(meta.snapshot)
+        commands = [scripts.WRITE_VALUES.call(f"{prefix}{bucket}", *pairs) for bucket, pairs in buckets.items()]
+        # as for a look-up, a key that is no hash costs itself
+        replies = dict(zip(buckets, await self._link.hashes(commands), strict=True))
+        return [bool(replies[place]) for place in places]

@@ -8,6 +8,7 @@ from shared.errors import (
     SnapshotHeld,
     SnapshotNotFound,
     SnapshotNotReady,
+    StoreCorrupt,
 )
 from shared.snapshot import Lease
 
@@ -55,6 +56,19 @@ def not_promoted(outcome: str, snapshot: str, lease: Lease) -> SnapshotError:
             )
         case _:
             return SnapshotNotReady(f"snapshot {snapshot}: it is {outcome}, so it is not whole; publish its run again")
+
+
+def not_amended(outcome: str, snapshot: str, lease: Lease) -> SnapshotError:
+    """For an outcome of ``scripts.AMEND``."""
+    if outcome == "fenced":
+        return fenced(lease)
+    return SnapshotNotFound(f"snapshot {snapshot}: it is not the active one any more; `forescore snapshots` names that")
+
+
+def bucket_gone(snapshot: str) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"snapshot {snapshot}: the store lost or changed a part of it; backfill the whole table with --force"
+    )
 
 
 def not_retired(outcome: str, snapshot: str) -> SnapshotError:

@@ -143,13 +143,25 @@ return 1
     when_full=True,
 )
 
-# KEYS bucket; ARGV id, value -> 1, or 0 where the bucket is not there
+# KEYS active, lease, epoch, snapshots; ARGV snapshot, lease value, lease epoch, metadata -> 'ok' or why not
+AMEND = Script(
+    """
+if redis.call('GET', KEYS[2]) ~= ARGV[2] or redis.call('GET', KEYS[3]) ~= ARGV[3] then return 'fenced' end
+if redis.call('HGET', KEYS[1], 'snapshot') ~= ARGV[1] then return 'inactive' end
+redis.call('HSET', KEYS[4], ARGV[1], ARGV[4])
+return 'ok'
+""",
+    keys=4,
+    when_full=True,
+)
+
+# KEYS bucket; ARGV id, value, id, value, ... -> how many were written: all, or 0 where the bucket is not there
 # The marker is looked for, not the key: a reader with an old pointer must not bring a retired bucket back to life.
-WRITE_BACK = Script(
+WRITE_VALUES = Script(
     """
 if redis.call('HEXISTS', KEYS[1], '') == 0 then return 0 end
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
-return 1
+redis.call('HSET', KEYS[1], unpack(ARGV))
+return #ARGV / 2
 """,
     keys=1,
 )

@@ -1,17 +1,21 @@
-"""Loads a snapshot: registers it, writes its buckets, counts them and reads samples back."""
+"""Loads a snapshot: registers it, writes its buckets, counts them and reads them back."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
+import numpy as np
+import pyarrow as pa
+
 from shared.layout import MARKER_FIELD, MARKER_VALUE, Keys, models_key
 from shared.snapshot import Lookup, SnapshotMeta
 from shared.store import refusals, scripts
-from shared.store.codec import meta_of
+from shared.store.codec import meta_of, pairs
 from shared.store.interfaces import PublishBatch
 from shared.store.link import Link
 from shared.store.loader import Loader
 from shared.store.lookup import plan
+from shared.store.resp import runs
 
 SLAB_COMMANDS = 1000
 """How many small commands go out before their replies are read."""
@@ -56,6 +60,34 @@ class RedisSnapshotWriter:
         planned = plan(self._keys, meta, ids)
         replies = [reply for slab in slabs_of(planned.commands, SLAB_COMMANDS) for reply in self._link.hashes(slab)]
         return planned.answers(replies)
+
+    def read_buckets(self, meta: SnapshotMeta, buckets: range) -> PublishBatch:
+        ids: list[str] = []
+        values: list[bytes] = []
+        places: list[int] = []
+        for slab in slabs_of(buckets, SLAB_COMMANDS):
+            replies = self._link.pipeline([("HGETALL", self._keys.bucket(meta.snapshot, bucket)) for bucket in slab])
+            for bucket, reply in zip(slab, replies, strict=True):
+                fields = dict(pairs(reply))
+                if fields.pop(MARKER_FIELD, None) is None:
+                    raise refusals.bucket_gone(meta.snapshot)
+                ids += map(bytes.decode, fields)
+                values += fields.values()
+                places += [bucket] * len(fields)
+        return PublishBatch(
+            ids=pa.array(ids, pa.string()), buckets=np.array(places, np.uint32), values=pa.array(values, pa.binary())
+        )
+
+    def replace(self, meta: SnapshotMeta, batch: PublishBatch) -> int:
+        ids, values = batch.ids.to_pylist(), batch.values.to_pylist()
+        commands = (
+            scripts.WRITE_VALUES.call(
+                self._keys.bucket(meta.snapshot, bucket),
+                *(text for row in range(first, stop) for text in (ids[row], values[row])),
+            )
+            for bucket, first, stop in runs(batch.buckets)
+        )
+        return sum(sum(map(int, self._link.pipeline(slab))) for slab in slabs_of(commands, SLAB_COMMANDS))
 
     def _buckets(self, meta: SnapshotMeta) -> Iterator[str]:
         return bucket_keys(self._keys, meta)

@@ -11,6 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
+import numpy as np
+import pyarrow as pa
+
 from shared.clock import Clock, WallClock
 from shared.errors import StoreError
 from shared.layout import bucket_of, pack_scores, unpack
@@ -28,7 +31,7 @@ from shared.snapshot import (
 from shared.store import refusals
 from shared.store.breaker import CircuitBreaker
 from shared.store.history import HISTORY_LENGTH, PROMOTE, ROLLBACK, previous
-from shared.store.interfaces import AsyncStore, PublishBatch, Store
+from shared.store.interfaces import AsyncStore, OnlineScore, Peeker, PublishBatch, Store
 
 Bucket = dict[str, bytes]
 
@@ -54,12 +57,13 @@ class _Contents:
         if self.failure is not None:
             raise self.failure
 
-    def lookup(self, meta: SnapshotMeta, entity_id: str) -> Lookup:
+    def peek(self, meta: SnapshotMeta, entity_id: str) -> bytes | Absent | Lost:
         bucket = self.buckets.get((meta.snapshot, bucket_of(entity_id, meta.buckets)))
-        if bucket is None:
-            return Lost("bucket")
-        value = bucket.get(entity_id)
-        return Absent() if value is None else unpack(value, len(meta.columns), meta.fields)
+        return Lost("bucket") if bucket is None else bucket.get(entity_id, Absent())
+
+    def lookup(self, meta: SnapshotMeta, entity_id: str) -> Lookup:
+        value = self.peek(meta, entity_id)
+        return unpack(value, len(meta.columns), meta.fields) if isinstance(value, bytes) else value
 
     def active(self) -> Active | None:
         return None if self.pointer is None else Active(meta=self.metas[self.pointer[0]], epoch=self.pointer[1])
@@ -133,6 +137,14 @@ class _Reader(_Part):
         self.contents.answer()
         return [self.contents.lookup(meta, entity_id) for entity_id in ids]
 
+    async def peek(self, meta: SnapshotMeta, entity_id: bytes) -> bytes | Absent | Lost:
+        self.contents.answer()
+        return self.contents.peek(meta, entity_id.decode())
+
+    def peek_for(self, meta: SnapshotMeta, entity_id: bytes, peeker: Peeker) -> bool:  # noqa: ARG002 - never
+        """It waits for nothing, so there is nothing to save."""
+        return False
+
     async def snapshots(self) -> list[Listed]:
         self.contents.answer()
         return self.contents.listed()
@@ -142,12 +154,15 @@ class _Reader(_Part):
 
 
 class _Online(_Part):
-    async def write_back(self, meta: SnapshotMeta, entity_id: str, scores: Sequence[float], scored_at: int) -> bool:
+    async def write_back(self, meta: SnapshotMeta, scores: Sequence[OnlineScore]) -> list[bool]:
         self.contents.answer()
-        bucket = self.contents.buckets.get((meta.snapshot, bucket_of(entity_id, meta.buckets)))
+        return [self._write(meta, one) for one in scores]
+
+    def _write(self, meta: SnapshotMeta, one: OnlineScore) -> bool:
+        bucket = self.contents.buckets.get((meta.snapshot, bucket_of(one.entity_id, meta.buckets)))
         if bucket is None:
             return False
-        bucket[entity_id] = pack_scores(scores, scored_at=scored_at, online=True)
+        bucket[one.entity_id] = pack_scores(one.scores, scored_at=one.scored_at, online=True)
         return True
 
 
@@ -204,6 +219,29 @@ class _Writer(_Part):
         self.contents.answer()
         return [self.contents.lookup(meta, entity_id) for entity_id in ids]
 
+    def read_buckets(self, meta: SnapshotMeta, buckets: range) -> PublishBatch:
+        self.contents.answer()
+        found = [(number, self.contents.buckets.get((meta.snapshot, number))) for number in buckets]
+        if any(bucket is None for _, bucket in found):
+            raise refusals.bucket_gone(meta.snapshot)
+        rows = [(number, *entry) for number, bucket in found for entry in (bucket or {}).items()]
+        return PublishBatch(
+            ids=pa.array([entity_id for _, entity_id, _ in rows], pa.string()),
+            buckets=np.array([number for number, _, _ in rows], np.uint32),
+            values=pa.array([value for _, _, value in rows], pa.binary()),
+        )
+
+    def replace(self, meta: SnapshotMeta, batch: PublishBatch) -> int:
+        self.contents.answer()
+        written = 0
+        rows = zip(batch.buckets.tolist(), batch.ids.to_pylist(), batch.values.to_pylist(), strict=True)
+        for number, entity_id, value in rows:
+            bucket = self.contents.buckets.get((meta.snapshot, number))
+            if bucket is not None:
+                bucket[entity_id] = value
+                written += 1
+        return written
+
 
 class _Catalogue(_Part):
     def claim(self, version: str, bundle_digest: str) -> None:
@@ -247,6 +285,15 @@ class _Control(_Part):
         if meta.snapshot not in self.contents.metas:
             raise refusals.unknown(meta.snapshot)
         self.contents.metas[meta.snapshot] = meta
+
+    def amend(self, meta: SnapshotMeta, lease: Lease) -> None:
+        contents = self.contents
+        contents.answer()
+        if not contents.holds(lease):
+            raise refusals.not_amended("fenced", meta.snapshot, lease)
+        if contents.pointer is None or contents.pointer[0] != meta.snapshot:
+            raise refusals.not_amended("inactive", meta.snapshot, lease)
+        contents.metas[meta.snapshot] = meta
 
     def retire(self, snapshot: str, *, force: bool = False) -> int:
         contents = self.contents

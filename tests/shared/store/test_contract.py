@@ -7,8 +7,9 @@ from support.snapshots import SCORED_AT, load, promote, publish_batch, snapshot_
 from support.stores import Backend
 
 from shared.codes import Code
-from shared.errors import SnapshotError
+from shared.errors import SnapshotError, StoreCorrupt
 from shared.snapshot import Absent, Found, KnownRejected, Lost, SnapshotState
+from shared.store.interfaces import OnlineScore
 
 THREE = {"ann": 0.25, "bob": 0.5, "007": 0.1}
 
@@ -147,7 +148,9 @@ def test_a_batch_in_slabs_and_split_buckets_is_whole(backend: Backend) -> None:
 def test_an_online_score_is_written_back_with_its_flag(backend: Backend) -> None:
     """The unseen entity is there afterwards, marked as scored online."""
     meta = load(backend.store, snapshot_meta(), THREE)
-    assert backend.ask(lambda store: store.online.write_back(meta, "new", [0.75], SCORED_AT + 9))
+    assert backend.ask(lambda store: store.online.write_back(meta, [OnlineScore("new", [0.75], SCORED_AT + 9)])) == [
+        True
+    ]
     [found] = backend.ask(lambda store: store.reader.lookup(meta, ["new"]))
     assert found == Found(scores=(0.75,), scored_at=SCORED_AT + 9, online=True)
 
@@ -156,7 +159,8 @@ def test_a_retired_snapshot_is_not_brought_back_to_life(backend: Backend) -> Non
     """A write-back with an old pointer writes nothing."""
     meta = load(backend.store, snapshot_meta(), THREE)
     backend.store.control.retire(meta.snapshot)
-    assert not backend.ask(lambda store: store.online.write_back(meta, "new", [0.75], SCORED_AT))
+    score = OnlineScore("new", [0.75], SCORED_AT)
+    assert backend.ask(lambda store: store.online.write_back(meta, [score])) == [False]
     assert backend.store.writer.count(meta) == 0
 
 
@@ -171,3 +175,49 @@ def test_a_score_that_is_not_finite_is_never_read(backend: Backend) -> None:
     found = backend.ask(lambda store: store.reader.lookup(meta, ["a", "b"]))
     assert found[0] == Lost("corrupt")
     assert isinstance(found[1], Found)
+
+
+def test_buckets_read_back_whole(backend: Backend) -> None:
+    """All that lies in some buckets comes back once, as the bytes that were written, sorted by bucket."""
+    meta = snapshot_meta(entities=200)
+    backend.store.writer.begin(meta)
+    written = publish_batch(meta, {f"C{n}": n / 8 for n in range(190)}, {f"ü{n}": (Code.MISSING, 0) for n in range(10)})
+    backend.store.writer.write(meta, written)
+    read = [backend.store.writer.read_buckets(meta, part) for part in (range(2), range(2, meta.buckets))]
+    assert [sorted(set(batch.buckets.tolist())) for batch in read] == [[0, 1], list(range(2, meta.buckets))]
+    found = {pair for batch in read for pair in zip(batch.ids.to_pylist(), batch.values.to_pylist(), strict=True)}
+    assert found == set(zip(written.ids.to_pylist(), written.values.to_pylist(), strict=True))
+    assert sum(map(len, read)) == 200
+
+
+def test_a_bucket_that_is_gone_is_not_read_as_empty(backend: Backend) -> None:
+    """A copy of it would drop its entities; an empty one is whole."""
+    meta = load(backend.store, snapshot_meta(entities=0), {})
+    assert len(backend.store.writer.read_buckets(meta, range(meta.buckets))) == 0
+    with pytest.raises(StoreCorrupt, match="1-A: the store lost or changed a part of it"):
+        backend.store.writer.read_buckets(meta, range(meta.buckets + 1))
+
+
+def test_values_are_replaced_in_place(backend: Backend) -> None:
+    """What was there is replaced, what was not is added, the rest stays; the same again changes nothing."""
+    meta = load(backend.store, snapshot_meta(entities=200), {f"C{n}": 0.5 for n in range(200)})
+    later = meta.model_copy(update={"scored_at": SCORED_AT + 60})
+    batch = publish_batch(later, {"C7": 0.25, "new": 0.75}, {"C8": (Code.MISSING, 0)})
+    for _ in range(2):
+        assert backend.store.writer.replace(meta, batch) == 3
+        assert backend.ask(lambda store: store.reader.lookup(meta, ["C7", "new", "C8", "C9"])) == [
+            Found(scores=(0.25,), scored_at=SCORED_AT + 60, online=False),
+            Found(scores=(0.75,), scored_at=SCORED_AT + 60, online=False),
+            KnownRejected(code=Code.MISSING, field="visits", scored_at=SCORED_AT + 60),
+            Found(scores=(0.5,), scored_at=SCORED_AT, online=False),
+        ]
+        assert backend.store.writer.count(meta) == 201
+
+
+def test_nothing_is_replaced_in_a_bucket_that_is_gone(backend: Backend) -> None:
+    """A retired snapshot's buckets do not come back to life."""
+    meta = load(backend.store, snapshot_meta(), THREE)
+    backend.store.control.retire(meta.snapshot)
+    assert backend.store.writer.replace(meta, publish_batch(meta, THREE)) == 0
+    assert backend.store.writer.count(meta) == 0
+    assert backend.store.writer.read(meta, ["ann"]) == [Lost("bucket")]

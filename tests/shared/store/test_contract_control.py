@@ -14,7 +14,7 @@ from shared.errors import (
     SnapshotNotFound,
     SnapshotNotReady,
 )
-from shared.snapshot import Absent, Active, SnapshotState
+from shared.snapshot import Absent, Active, SnapshotState, SubsetRun
 from shared.store.history import HISTORY_LENGTH
 
 ONE = {"a": 1.0}
@@ -98,6 +98,44 @@ def test_metadata_can_be_written_anew(backend: Backend) -> None:
     active = backend.ask(lambda store: store.reader.active())
     assert active is not None
     assert active.meta == changed
+
+
+def test_the_active_metadata_is_amended_under_the_lease(backend: Backend) -> None:
+    """Who holds the lease writes it anew, and readers poll it at once."""
+    meta = load(backend.store, snapshot_meta(), ONE)
+    promote(backend.store, meta.snapshot)
+    lease = backend.store.leases.acquire("test", 30)
+    run = SubsetRun(run="1-B", run_key="k", base="1-A", into="active", at=1, by="test", entities=2, whole=False)
+    changed = meta.model_copy(update={"published": 5, "subsets": (run,)})
+    backend.store.control.amend(changed, lease)
+    active = backend.ask(lambda store: store.reader.active())
+    assert active is not None
+    assert active.meta == changed
+    assert active.meta.unfinished == run
+
+
+def test_a_lost_lease_amends_nothing(backend: Backend) -> None:
+    """A rollback that took the lease over, or a lapse, is noticed before the metadata changes."""
+    meta = load(backend.store, snapshot_meta(), ONE)
+    promote(backend.store, meta.snapshot)
+    lease = backend.store.leases.acquire("test", 30)
+    backend.store.leases.acquire("somebody else", 30, instead_of="test")
+    with pytest.raises(Fenced):
+        backend.store.control.amend(meta.model_copy(update={"published": 5}), lease)
+    active = backend.store.catalogue.active()
+    assert active is not None
+    assert active.meta == meta
+
+
+def test_only_the_active_snapshot_is_amended(backend: Backend) -> None:
+    """One that is not active any more stays as it is, and the error says why."""
+    load(backend.store, snapshot_meta("1-A"), ONE)
+    meta = load(backend.store, snapshot_meta("1-B"), ONE)
+    promote(backend.store, "1-A")
+    lease = backend.store.leases.acquire("test", 30)
+    with pytest.raises(SnapshotNotFound, match="1-B: it is not the active one any more"):
+        backend.store.control.amend(meta.model_copy(update={"published": 5}), lease)
+    assert meta in [row.meta for row in backend.store.catalogue.snapshots()]
 
 
 def test_only_known_snapshots_can_be_changed(backend: Backend) -> None:

@@ -16,7 +16,7 @@ from shared.errors import StoreDown, StoreError, StoreRefused
 from shared.settings import Settings
 from shared.snapshot import Found, Lease, Lookup, Lost, SnapshotState
 from shared.store.connect import models, open_async_store, open_store, store_findings
-from shared.store.interfaces import AsyncStore, Store
+from shared.store.interfaces import AsyncStore, OnlineScore, Store
 
 META = snapshot_meta()
 LEASE = Lease(token="token", holder="h", epoch=1)  # noqa: S106 - of a lease, and it opens nothing
@@ -29,7 +29,7 @@ ASYNC_CALLS: dict[str, Callable[[AsyncStore], Awaitable[object]]] = {
     "bulk": lambda store: store.reader.lookup(snapshot_meta(entities=500), [f"C{number}" for number in range(500)]),
     "snapshots": lambda store: store.reader.snapshots(),
     "ping": lambda store: store.reader.ping(),
-    "write_back": lambda store: store.online.write_back(META, "a", [0.5], 1),
+    "write_back": lambda store: store.online.write_back(META, [OnlineScore("a", [0.5], 1)]),
     "features.read": lambda store: store.features.read(["a", "b"]),
     "features.write": lambda store: store.features.write("a", b"{}", 60),
 }
@@ -38,6 +38,9 @@ CALLS: dict[str, Callable[[Store], object]] = {
     "write": lambda store: store.writer.write(META, publish_batch(META, {"a": 1.0})),
     "count": lambda store: store.writer.count(META),
     "read": lambda store: store.writer.read(META, ["a"]),
+    "read_buckets": lambda store: store.writer.read_buckets(META, range(1)),
+    "replace": lambda store: store.writer.replace(META, publish_batch(META, {"a": 1.0})),
+    "amend": lambda store: store.control.amend(META, LEASE),
     "claim": lambda store: store.catalogue.claim("1", "digest"),
     "active": lambda store: store.catalogue.active(),
     "snapshots": lambda store: store.catalogue.snapshots(),
