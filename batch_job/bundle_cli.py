@@ -1,5 +1,7 @@
-"""``forescore bundle build | check | show``."""
+"""``forescore bundle build | compile | check | show``."""
 
+import sys
+import time
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -7,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import orjson
 import typer
 
-from shared.errors import BundleError, ForescoreError, SettingsError
-from shared.importing import imported
-from shared.schema import Categorical, Feature, Output
-from shared.settings import load_settings
+from shared.errors import BundleError, EngineUnavailable, ForescoreError, SettingsError
 
 if TYPE_CHECKING:
     from shared.build import BundleSpec
     from shared.bundle import Bundle
+    from shared.schema import Feature, Output
     from shared.scorer import Scorer
+    from shared.settings import Settings
     from shared.tile import Tile
 
 _SHOWN = 8
@@ -26,8 +27,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a machine."
 
 def register(app: typer.Typer) -> None:
     """Adds the group ``bundle``."""
-    group = typer.Typer(no_args_is_help=True, help="Build, check and show bundles.")
+    group = typer.Typer(no_args_is_help=True, help="Build, compile, check and show bundles.")
     group.command()(build)
+    group.command(name="compile")(compile_for_this_host)
     group.command()(check)
     group.command()(show)
     app.add_typer(group, name="bundle", rich_help_panel="Models")
@@ -39,21 +41,64 @@ def build(
     ],
     out: Annotated[Path, typer.Argument(help="The directory to make.", show_default=False)],
 ) -> None:
-    """Call a function of yours and build the bundle that it describes."""
-    from shared.build import build_from, require_free  # noqa: PLC0415 - torch is loaded only where it is needed
+    """Call a function of yours, build the bundle that it describes, and compile it for this host.
 
+    FORESCORE_ENGINE=export leaves out the compiling.
+    """
+    from shared.build import build_from, require_free  # noqa: PLC0415 - torch is loaded only where it is needed
+    from shared.settings import load_settings  # noqa: PLC0415 - `forescore --help` loads no pydantic
+
+    settings = load_settings()
     require_free(out)  # before the function, which may train for an hour
     bundle = build_from(_spec(function), out)
     typer.echo(f"built {bundle.name} {bundle.version} in {out}: {_tile(bundle.manifest.tile)}, digest {bundle.digest}")
+    if settings.engine == "export":
+        return
+    try:
+        _compile(bundle, settings)
+    except EngineUnavailable as error:
+        if settings.engine == "compiled":
+            raise
+        typer.echo(f"not compiled, so that the exported graph will be run: {error}", err=True)
+
+
+def compile_for_this_host(path: BundlePath) -> None:
+    """Compile a bundle's graph for this host, once, and prove it with the golden rows.
+
+    The compiled graph goes into FORESCORE_ENGINE_CACHE; every later start finds it there.
+    """
+    from shared.bundle import load_bundle  # noqa: PLC0415 - `forescore --help` loads no pyarrow
+    from shared.settings import load_settings  # noqa: PLC0415 - nor pydantic
+
+    _compile(load_bundle(path), load_settings())
+
+
+def _compile(bundle: "Bundle", settings: "Settings") -> None:
+    from shared.engine import EngineChoice  # noqa: PLC0415 - torch, see above
+    from shared.scorer import open_scorer  # noqa: PLC0415 - the same
+    from shared.telemetry import configure_logging  # noqa: PLC0415 - the same
+
+    configure_logging(settings, sys.stderr)
+    choice = replace(EngineChoice.of(settings), wanted="compiled")
+    typer.echo(f"compiling for this host, which happens once, into {choice.cache}")
+    start = time.monotonic()
+    scorer = open_scorer(bundle, device=settings.device, threads=settings.threads, engine=choice)
+    typer.echo(f"compiled {bundle.name} {bundle.version} in {time.monotonic() - start:.1f} s: {_tile(scorer.tile)}")
 
 
 def check(path: BundlePath, *, as_json: AsJson = False) -> None:
     """Load a bundle and prove it on this machine with its golden rows."""
     from shared.bundle import load_bundle  # noqa: PLC0415 - `forescore --help` loads no pyarrow
-    from shared.scorer import open_scorer  # noqa: PLC0415 - the same, and torch
+    from shared.engine import EngineChoice  # noqa: PLC0415 - the same, and torch
+    from shared.scorer import open_scorer  # noqa: PLC0415 - the same
+    from shared.settings import load_settings  # noqa: PLC0415 - the same, and pydantic
+    from shared.telemetry import configure_logging  # noqa: PLC0415 - the same
 
     settings = load_settings()
-    scorer = open_scorer(load_bundle(path), device=settings.device, threads=settings.threads)
+    configure_logging(settings, sys.stderr)
+    scorer = open_scorer(
+        load_bundle(path), device=settings.device, threads=settings.threads, engine=EngineChoice.of(settings)
+    )
     facts = _certified(scorer)
     if as_json:
         _print_json(facts)
@@ -78,6 +123,7 @@ def show(path: BundlePath, *, as_json: AsJson = False) -> None:
 def _spec(text: str) -> "BundleSpec":
     """Imports ``MODULE:FUNCTION``, calls it, and proves what it returns."""
     from shared.build import BundleSpec  # noqa: PLC0415 - see build
+    from shared.importing import imported  # noqa: PLC0415 - the same
 
     function = imported(text)
     try:
@@ -127,14 +173,16 @@ def _facts(bundle: "Bundle") -> list[tuple[str, str]]:
     ]
 
 
-def _learnt(bundle: "Bundle", feature: Feature) -> Feature:
+def _learnt(bundle: "Bundle", feature: "Feature") -> "Feature":
     """The feature with the vocabulary that was learnt for it."""
+    from shared.schema import Categorical  # noqa: PLC0415 - pydantic, see build
+
     if isinstance(feature, Categorical):
         return replace(feature, vocabulary=bundle.fitted.vocabularies[feature.name])
     return feature
 
 
-def _described(value: Feature | Output) -> str:
+def _described(value: "Feature | Output") -> str:
     """The kind of a feature or an output, and what is not at its default."""
     told: list[str] = [value.kind]
     for field in fields(value):

@@ -56,21 +56,34 @@ def _decode(rule: ScalarRule | TensorRule, array: pa.Array) -> Decoded:
         return _integers(rule, array)
     if isinstance(rule, NumericRule) and pa.types.is_floating(array.type):
         return _numbers(rule, array.to_numpy(zero_copy_only=False).astype(np.float64))
+    if isinstance(rule, BooleanRule) and (pa.types.is_integer(array.type) or pa.types.is_boolean(array.type)):
+        return _truths(rule, array)
     if isinstance(rule, NumericRule) and array.type in {pa.string(), pa.large_string()}:
         return _texts(rule, array)
     return _distinct(rule, array)
 
 
 def _integers(rule: NumericRule, array: pa.Array) -> Decoded:
-    whole = array.fill_null(0).to_numpy(zero_copy_only=False)
+    whole, missing = _filled(array)
     numbers = whole.astype(np.float64)
-    numbers[~_valid(array)] = np.nan
+    if missing is not None:
+        numbers[missing] = np.nan
     values, codes = _numbers(rule, numbers)
     if whole.dtype.itemsize == np.dtype(np.int64).itemsize:
-        inexact = whole > MAX_EXACT
+        _mark(codes, whole > MAX_EXACT, Code.NOT_EXACT)
         if whole.dtype.kind == "i":
-            inexact |= whole < -MAX_EXACT
-        codes[inexact] = Code.NOT_EXACT
+            _mark(codes, whole < -MAX_EXACT, Code.NOT_EXACT)
+    return values, codes
+
+
+def _truths(rule: BooleanRule, array: pa.Array) -> Decoded:
+    """What ``BooleanRule.decode`` does, for integers and booleans."""
+    whole, missing = _filled(array.cast(pa.uint8()) if pa.types.is_boolean(array.type) else array)
+    values, codes = whole.astype(np.float32), np.zeros(len(whole), np.uint8)
+    _mark(codes, (whole < 0) | (whole > 1), Code.NOT_BOOLEAN)
+    if missing is not None:
+        values[missing] = np.nan
+        codes[missing] = Code.MISSING if rule.required else 0
     return values, codes
 
 
@@ -80,13 +93,25 @@ def _numbers(rule: NumericRule, numbers: Array) -> Decoded:
     missing = np.isnan(numbers)
     with np.errstate(over="ignore"):  # of rows that are marked
         values = numbers.astype(np.float32)
-    values[missing] = np.nan  # one NaN, whatever bits the column had
-    if rule.required:
-        codes[missing] = Code.MISSING
+    if missing.any():
+        values[missing] = np.nan  # one NaN, whatever bits the column had
+        codes[missing] = Code.MISSING if rule.required else 0
     if rule.log1p and not rule.lifted:
-        codes[values <= -1] = Code.OUT_OF_DOMAIN
-    codes[np.abs(numbers) >= FLOAT32_LIMIT] = Code.NOT_FINITE
+        _mark(codes, values <= -1, Code.OUT_OF_DOMAIN)
+    _mark(codes, np.abs(numbers) >= FLOAT32_LIMIT, Code.NOT_FINITE)
     return values, codes
+
+
+def _mark(codes: Array, rows: Array, code: Code) -> None:
+    if rows.any():  # rare, and to look is cheaper than to assign
+        codes[rows] = code
+
+
+def _filled(array: pa.Array) -> tuple[Array, Array | None]:
+    """Integers with 0 in place of nulls, and where those are; None if there are none."""
+    if not array.null_count:
+        return array.to_numpy(zero_copy_only=False), None
+    return array.fill_null(0).to_numpy(zero_copy_only=False), ~_valid(array)
 
 
 def _texts(rule: NumericRule, array: pa.Array) -> Decoded:

@@ -4,7 +4,8 @@ Both doors decode by the rules of ``shared.rules`` and ``shared.tensors`` and gi
 rule is left out and reported; its neighbours are not touched.
 """
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Self
@@ -16,18 +17,29 @@ from shared.codes import Code, Rejection
 from shared.columns import decode_column
 from shared.errors import ColumnMissing, ColumnRefused
 from shared.fitted import Fitted
-from shared.rules import ScalarRule, boolean_rule, categorical_rule, numeric_rule
+from shared.packing import Line, RowPacking
+from shared.rules import CodeRule, ScalarRule, boolean_rule, categorical_rule, numeric_rule
 from shared.schema import Boolean, Categorical, Numeric, Tensor
 from shared.tensors import DTYPES, Array, TensorRule
 
+_FIRST = np.zeros(1, np.int64)
+_FIRST.flags.writeable = False
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+Find = Callable[[str], object]
+Plan = tuple[tuple[str, Callable[[Any], Any]], ...]
+"""Features by name, and what to do with their values."""
+
+
+@dataclass(
+    slots=True, kw_only=True, eq=False
+)  # not frozen, which would cost two microseconds for each row scored alone
 class Encoded:
-    """Rows as the graph takes them, and the rows that cannot be.
+    """Rows as the graph takes them, and the rows that cannot be. Not to be changed: threads may share it.
 
     ``numeric`` float32 [n, dense inputs], NaN where missing; ``codes`` int64 [n, categoricals]; ``tensors`` [n, *shape]
     each; ``rows`` int64 [n], ascending: where each row stood in what was given; ``rejections`` by row, each with the
-    first field in the schema's order that broke a rule.
+    first field in the schema's order that broke a rule. ``whole``, where it is not empty, holds the same inputs as
+    passes take them: filled up to whole tiles with copies of the last row, each aligned as torch's memory is.
     """
 
     numeric: Array
@@ -35,6 +47,7 @@ class Encoded:
     tensors: tuple[Array, ...] = ()
     rows: Array
     rejections: tuple[Rejection, ...] = ()
+    whole: tuple[Array, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -43,8 +56,8 @@ class Encoded:
         """The graph's inputs in its order: ``numeric`` and ``codes`` if the schema has such features, then tensors."""
         return tuple(part for part in (self.numeric, self.codes) if part.shape[1]) + self.tensors
 
-    def take(self, positions: Array) -> "Encoded":
-        """The encoded rows at these positions (0 is the first encoded row), without rejections."""
+    def take(self, positions: Array | slice) -> "Encoded":
+        """The encoded rows at these positions (0 is the first encoded row), without rejections; a slice is a view."""
         return Encoded(
             numeric=self.numeric[positions],
             codes=self.codes[positions],
@@ -79,12 +92,22 @@ class Encoder:
     def __init__(self, fitted: Fitted) -> None:
         self.schema = fitted.schema
         self._fields = _compiled(fitted)
-        self._plan = tuple((field.name, field.rule.decode, field.part, field.place) for field in self._fields)
         self._parts: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...] = (
             ((len(self.schema.dense_inputs),), np.dtype(np.float32)),
             ((len(self.schema.categoricals),), np.dtype(np.int64)),
             *((tensor.shape, DTYPES[tensor.dtype]) for tensor in self.schema.tensors),
         )
+        self._dense: Plan = tuple((field.name, field.rule.decode) for field in self._fields if field.part == 0)
+        self._categories = tuple((field.name, field.rule) for field in self._fields if isinstance(field.rule, CodeRule))
+        self._known: Plan = tuple((name, rule.known) for name, rule in self._categories)
+        self._tensors: Plan = tuple((field.name, field.rule.decode) for field in self._fields if field.part > 1)
+        self._packed = RowPacking(len(self._dense), len(self._categories))
+
+    def for_tiles(self, rows: int) -> "Encoder":
+        """The same encoder, whose ``rows`` leaves nothing to be filled up for passes of multiples of so many rows."""
+        encoder = copy.copy(self)
+        encoder._packed = self._packed.for_tiles(rows)  # noqa: SLF001 - its own
+        return encoder
 
     def columns(self, table: pa.Table | pa.RecordBatch) -> Encoded:
         """Encodes a table. ColumnMissing names the first feature that it lacks; other columns are not looked at."""
@@ -95,6 +118,8 @@ class Encoder:
         for position, (field, column) in enumerate(zip(self._fields, columns, strict=True)):
             values, broken = decode_column(field.rule, column)
             parts[field.part][:, field.place] = values
+            if not broken.any():
+                continue
             first = (broken != 0) & (codes == 0)
             codes[first] = broken[first]
             blamed[first] = position
@@ -109,22 +134,57 @@ class Encoder:
 
     def rows(self, rows: Sequence[Mapping[str, object]]) -> Encoded:
         """Encodes mappings from feature names to values. An absent name is a missing value; others are not read."""
-        parts = self._allocated(len(rows))
+        lines: list[Line] = []
         kept: list[int] = []
+        tensors: list[list[Array]] = []
         rejections: list[Rejection] = []
         for position, row in enumerate(rows):
-            target = len(kept)
-            for name, decode, part, place in self._plan:
-                value = decode(row.get(name))
-                if type(value) is Code:
-                    rejections.append(Rejection(row=position, code=value, field=name))
-                    break
-                parts[part][target, place] = value
-            else:
-                kept.append(position)
-        if rejections:
-            parts = [part[: len(kept)] for part in parts]
-        return _encoded(parts, np.array(kept, np.int64), tuple(rejections))
+            line = self._line(row.get)
+            more = [decode(row.get(name)) for name, decode in self._tensors] if self._tensors else []
+            if line is None or Code in map(type, more):
+                rejections.append(self._blamed(row.get, position))
+                continue
+            kept.append(position)
+            lines.append(line)
+            tensors.append(more)
+        numeric, codes, whole = self._packed.joined(lines)
+        return Encoded(
+            numeric=numeric,
+            codes=codes,
+            tensors=self._stacked(tensors) if self._tensors else (),
+            rows=_FIRST if kept == [0] else np.array(kept, np.int64),
+            rejections=tuple(rejections),
+            whole=() if self._tensors else whole,
+        )
+
+    def _line(self, find: Find) -> Line | None:
+        """The numbers and codes of one row, packed; None where a value breaks a rule.
+
+        A category is looked up at once. Only where it is none must its rule say what it means.
+        """
+        dense = [decode(find(name)) for name, decode in self._dense]
+        try:
+            codes = [known(find(name)) for name, known in self._known]
+        except TypeError:  # a list or a mapping, which cannot be looked up
+            return None
+        if None in codes:
+            codes = [rule.decode(find(name)) for name, rule in self._categories]
+            if Code in map(type, codes):
+                return None
+        return None if Code in map(type, dense) else self._packed.line(dense, codes)
+
+    def _stacked(self, lines: Sequence[Sequence[Array]]) -> tuple[Array, ...]:
+        """Each tensor from its rows of values."""
+        return tuple(
+            np.array([line[place] for line in lines], dtype).reshape(len(lines), *shape)
+            for place, (shape, dtype) in enumerate(self._parts[2:])
+        )
+
+    def _blamed(self, find: Find, position: int) -> Rejection:
+        """The first field in the schema's order whose value breaks a rule: that there is one is known."""
+        broken = ((field.name, field.rule.decode(find(field.name))) for field in self._fields)
+        name, code = next((name, value) for name, value in broken if type(value) is Code)
+        return Rejection(row=position, code=code, field=name)
 
     def _allocated(self, rows: int) -> list[Array]:
         return [np.empty((rows, *shape), dtype) for shape, dtype in self._parts]

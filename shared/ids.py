@@ -9,6 +9,7 @@ been ``5`` or ``5.0``, and guessing would answer with another entity's score.
 import re
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -58,11 +59,15 @@ class IdColumn:
 
 def id_column(column: pa.Array | pa.ChunkedArray, name: str = "the id column") -> IdColumn:
     """``id_text`` for a whole column. ColumnRefused where the column's type has no exact written form."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if column.type == pa.string() and _is_plain(column):
+        return IdColumn(text=column, refused={})
     text = _utf8(_as_binary(column, name))
     invalid = pc.fill_null(_is_invalid(text), fill_value=True)
     missing = column.is_null()
     positions = pc.indices_nonzero(invalid).to_numpy()
-    nulls = missing.to_numpy(zero_copy_only=False) if isinstance(missing, pa.Array) else missing.to_numpy()
+    nulls = missing.to_numpy(zero_copy_only=False)
     refused = {int(row): Code.NULL_ID if nulls[row] else Code.INVALID_ID for row in positions}
     return IdColumn(text=pc.if_else(invalid, pa.scalar(None, pa.string()), text), refused=refused)
 
@@ -86,11 +91,21 @@ def _is_text(kind: pa.DataType) -> bool:
     return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
 
 
-def _as_binary(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
+def _is_plain(text: pa.Array) -> bool:
+    """Whether every id is valid for the simplest of reasons: visible ASCII, neither empty nor long."""
+    if text.null_count:
+        return False
+    offsets = np.frombuffer(text.buffers()[1], np.int32)[text.offset : text.offset + len(text) + 1]
+    sizes = np.diff(offsets)
+    if not len(text) or sizes.min() < 1 or sizes.max() > MAX_ID_BYTES:
+        return False
+    data = np.frombuffer(text.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
+    return bool(data.min() > ord(" ") and data.max() <= ord("~"))
+
+
+def _as_binary(column: pa.Array, name: str) -> pa.Array:
     """The ids' bytes, not yet known to be UTF-8: files may hold text columns whose bytes are not."""
     require_id_type(column.type, name)
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_string_view(column.type):

@@ -36,6 +36,9 @@ MAX_EXACT = 2**53
 FLOAT32_LIMIT = 2.0**128 - 2.0**103
 """The least float64 that float32 rounds to infinity: half a step above the greatest float32."""
 
+_USUALLY_ABOVE = -0.5
+"""A float above it, and below FLOAT32_LIMIT, breaks no numeric rule."""
+
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _WHOLE = re.compile(r"[+-]?[0-9]+")
@@ -53,7 +56,9 @@ class NumericRule:
     """Whether clip's lower bound lifts every value above -1."""
 
     def decode(self, value: object) -> float | Code:
-        number = number_of(value)
+        if type(value) is float and _USUALLY_ABOVE < value < FLOAT32_LIMIT:  # what nearly all are
+            return value
+        number = float(value) if type(value) is int and 0 <= value <= MAX_EXACT else number_of(value)
         if isinstance(number, Code):
             return number
         if math.isnan(number):
@@ -72,7 +77,11 @@ class BooleanRule:
     required: bool
 
     def decode(self, value: object) -> float | Code:
-        if value is True or value is False:
+        if value is True:
+            return 1.0
+        if value is False:
+            return 0.0
+        if type(value) is int and 0 <= value <= 1:
             return float(value)
         truth = _truth(plain(value))
         if not isinstance(truth, Code) and math.isnan(truth) and self.required:
@@ -88,13 +97,18 @@ class TextRule:
     unseen: int | Code
     missing: int | Code
 
+    @property
+    def known(self) -> Callable[[Any], int | None]:
+        """The quick way to a code: None where ``decode`` must say what the value means."""
+        return self.codes.get
+
     def decode(self, value: object) -> int | Code:
-        if not isinstance(value, str):
-            return self.missing if is_missing(value) else Code.WRONG_TYPE
-        code = self.codes.get(value)
-        if code is not None:
-            return code
-        return self.unseen if value else self.missing
+        if isinstance(value, str):
+            code = self.codes.get(value)
+            if code is not None:
+                return code
+            return self.unseen if value else self.missing
+        return self.missing if is_missing(value) else Code.WRONG_TYPE
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +119,10 @@ class IntegerRule:
     unseen: int | Code
     missing: int | Code
 
+    def known(self, value: object) -> int | None:
+        """The same, where it is an integer: others may equal one and mean another thing."""
+        return self.codes.get(value) if type(value) is int else None
+
     def decode(self, value: object) -> int | Code:
         whole = _whole(value if type(value) is int else plain(value))
         if whole is Code.MISSING:
@@ -114,7 +132,8 @@ class IntegerRule:
         return whole if isinstance(whole, Code) else self.codes.get(whole, self.unseen)
 
 
-ScalarRule = NumericRule | BooleanRule | TextRule | IntegerRule
+CodeRule = TextRule | IntegerRule
+ScalarRule = NumericRule | BooleanRule | CodeRule
 
 
 def numeric_rule(feature: Numeric) -> NumericRule:
@@ -171,6 +190,8 @@ def number_of(value: object) -> float | Code:
     """The float64 that a value stands for, NaN where it is missing, or why it stands for none."""
     if type(value) is float:
         return value
+    if type(value) is int:
+        return _number_of_int(value)
     value = plain(value)
     convert = _NUMBERS.get(type(value))
     return Code.WRONG_TYPE if convert is None else convert(value)

@@ -1,20 +1,29 @@
 """The scorer: the only forward pass, for the batch job and for the service."""
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import structlog
 import torch
 
 from shared.bundle import GRAPH, Bundle
 from shared.certify import certify
 from shared.codes import Code, Rejection
+from shared.compiled import open_compiled
 from shared.encode import Encoded, Encoder
-from shared.engine import Engine, choose_device, open_engine
-from shared.errors import WrongShape
-from shared.tile import Forward, Tile, run
+from shared.engine import Engine, EngineChoice, choose_device, compile_bundle, find_compiled, open_export
+from shared.errors import EngineUnavailable, NotCertified, WrongShape
+from shared.tile import Forward, Tile, once, run
+
+EXPORT = EngineChoice()
+"""The exported graph as it lies in the bundle: what a caller gets who says nothing."""
 
 _PROBES = 8
+_FEW = 64
+
+_log = structlog.get_logger("forescore.scorer")
 
 
 class Scores(Protocol):
@@ -44,6 +53,7 @@ class Scorer:
     device: str
     engine: Engine
     golden_digest: str
+    width: int
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -55,27 +65,44 @@ class Scorer:
 
         ScoringError when the graph fails, WrongShape when it returns another number of rows or columns.
         """
-        if not len(encoded):
-            return np.empty((0, len(self.columns)), np.float32)
-        return run(self.forward, self.tile, encoded.inputs(), len(self.columns))
+        rows, columns = len(encoded.rows), self.width
+        if not rows:
+            return np.empty((0, columns), np.float32)
+        if encoded.whole and len(encoded.whole[0]) == self.tile.only_size(rows):
+            return once(self.forward, encoded.whole, columns)[:rows]
+        return run(self.forward, self.tile, encoded.inputs(), columns)
 
 
-def open_scorer(bundle: Bundle, *, device: str = "auto", threads: int = 0) -> Scorer:
-    """Loads the graph onto the device and proves it there with the golden rows; NotCertified says what did not hold."""
+def open_scorer(bundle: Bundle, *, device: str = "auto", threads: int = 0, engine: EngineChoice = EXPORT) -> Scorer:
+    """Opens the graph on the device, with the engine chosen, and proves it there with the golden rows.
+
+    NotCertified says what did not hold, EngineUnavailable why there is no compiled engine where it must be.
+    """
     if threads > 0:
         torch.set_num_threads(threads)
     place = choose_device(device)
-    forward = open_engine(bundle.manifest.engine, bundle.read(GRAPH), place)
+    if engine.wanted == "compiled":
+        return _certified(bundle, place, "compiled", open_compiled(compile_bundle(bundle, place, engine)))
+    if engine.wanted == "auto":
+        try:
+            return _certified(bundle, place, "compiled", open_compiled(find_compiled(bundle, place, engine)))
+        except (EngineUnavailable, NotCertified) as error:
+            _log.warning("engine_export", model=bundle.name, version=bundle.version, reason=str(error))
+    return _certified(bundle, place, "export", open_export(bundle.read(GRAPH), place))
+
+
+def _certified(bundle: Bundle, device: torch.device, engine: Engine, forward: Forward) -> Scorer:
     encoder = Encoder(bundle.fitted)
     tile, digest = certify(bundle, encoder, forward)
     return Scorer(
         bundle=bundle,
-        encoder=encoder,
+        encoder=encoder.for_tiles(tile.rows),
         forward=forward,
         tile=tile,
-        device=str(place),
-        engine=bundle.manifest.engine,
+        device=str(device),
+        engine=engine,
         golden_digest=digest,
+        width=len(bundle.schema.columns),
     )
 
 
@@ -85,8 +112,16 @@ def score_each(scorer: Scores, encoded: Encoded) -> Scored:
     WrongShape when the model returns the wrong number of rows or columns for every row that is tried alone: then it is
     the model that is wrong, and not a row.
     """
-    found, failed = _bisect(scorer, encoded)
-    positions, scores = found
+    try:
+        scores = _score(scorer, encoded)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is one row's until it is every row's
+        if isinstance(error, WrongShape):
+            _require_some_shape(scorer, encoded, error)
+        positions, scores, failed = _bisect(scorer, encoded)
+    else:
+        if _all_finite(scores):  # nothing to look for: what came back is handed on as it is
+            return Scored(rows=encoded.rows, scores=scores, rejections=encoded.rejections)
+        positions, failed = np.arange(len(encoded)), []
     finite = np.isfinite(scores).all(axis=1)
     lost = [(int(place), Code.NON_FINITE_SCORE) for place in positions[~finite]]
     lost += [(place, Code.FORWARD_FAILED) for place in failed]
@@ -98,24 +133,35 @@ def score_each(scorer: Scores, encoded: Encoded) -> Scored:
     )
 
 
-def _bisect(scorer: Scores, encoded: Encoded) -> tuple[tuple[np.ndarray, np.ndarray], list[int]]:
-    """(positions and scores of the rows that could be scored, in order), and the positions of those that fail alone."""
+def _all_finite(scores: np.ndarray) -> bool:
+    """Few numbers are looked at one by one: NumPy takes longer to begin."""
+    if scores.size <= _FEW:
+        return all(map(math.isfinite, scores.ravel().tolist()))
+    return bool(np.isfinite(scores).all())
+
+
+def _bisect(scorer: Scores, encoded: Encoded) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """Rows that failed together, tried apart: the positions of those that could be scored, in order, with their scores,
+    and the positions of those that fail alone."""
     scored = [(np.empty(0, np.int64), _score(scorer, encoded.take(np.empty(0, np.int64))))]
-    failed: list[int] = []
-    waiting = [np.arange(len(encoded))] if len(encoded) else []
+    failed = [0] if len(encoded) == 1 else []
+    waiting = _halves(np.arange(len(encoded))) if len(encoded) > 1 else []
     while waiting:
         positions = waiting.pop()
         try:
             scored.append((positions, _score(scorer, encoded.take(positions))))
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is one row's until it is every row's
-            if len(positions) == len(encoded) and isinstance(error, WrongShape):
-                _require_some_shape(scorer, encoded, error)
+        except Exception:  # noqa: BLE001 - the same
             if len(positions) == 1:
                 failed.append(int(positions[0]))
             else:
-                middle = len(positions) // 2
-                waiting += [positions[middle:], positions[:middle]]  # the first half is tried first: order is kept
-    return (np.concatenate([place for place, _ in scored]), np.concatenate([part for _, part in scored])), failed
+                waiting += _halves(positions)
+    return np.concatenate([place for place, _ in scored]), np.concatenate([part for _, part in scored]), failed
+
+
+def _halves(positions: np.ndarray) -> list[np.ndarray]:
+    """The first half is the last one: it is taken up first, so that order is kept."""
+    middle = len(positions) // 2
+    return [positions[middle:], positions[:middle]]
 
 
 def _score(scorer: Scores, encoded: Encoded) -> np.ndarray:

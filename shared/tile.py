@@ -7,7 +7,8 @@ multiple of it. Where there is none, the graph always runs exactly ``rows`` rows
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Annotated
 
 import numpy as np
@@ -15,6 +16,7 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from shared.errors import NotCertified, WrongShape
+from shared.memory import aligned
 
 FORWARD_ROWS = 1024
 """The most rows of one forward pass: throughput does not grow beyond it, memory does."""
@@ -31,7 +33,9 @@ _LEAST_TRIED = 64  # the same where a pass is slow
 
 Arrays = tuple[np.ndarray, ...]
 Forward = Callable[[Arrays], np.ndarray]
-"""One pass of the graph: the inputs ``[rows, ...]`` in graph order -> float32 ``[rows, columns]``."""
+"""One pass of the graph: the inputs ``[rows, ...]`` in graph order -> float32 ``[rows, columns]``.
+
+The inputs are made for the pass: it may keep them, and a graph that writes into its inputs writes into them."""
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
@@ -42,10 +46,15 @@ class Tile:
     multiples: bool
     most: Annotated[int, Field(ge=1, le=FORWARD_ROWS)]
 
-    @property
+    @cached_property
     def largest(self) -> int:
         """The most rows of one pass, always a multiple of ``rows``."""
         return max(self.most - self.most % self.rows, self.rows) if self.multiples else self.rows
+
+    def only_size(self, rows: int) -> int | None:
+        """Up to what size so many rows are filled up, where one pass takes them all."""
+        size = -(-rows // self.rows) * self.rows
+        return size if 0 < size <= self.largest else None
 
     def plan(self, rows: int) -> Iterator[tuple[int, int, int]]:
         """How ``rows`` rows are run: (start, stop, size); start:stop is padded up to size."""
@@ -57,9 +66,11 @@ class Tile:
 def run(forward: Forward, tile: Tile, inputs: Arrays, columns: int) -> np.ndarray:
     """Scores all rows, tile by tile: float32 ``[rows, columns]``. WrongShape when the graph returns anything else."""
     rows = len(inputs[0])
+    if (size := tile.only_size(rows)) is not None:  # its scores are handed on as they are
+        return once(forward, _padded(inputs, size), columns)[:rows]
     scores = np.empty((rows, columns), np.float32)
     for start, stop, size in tile.plan(rows):
-        padded = tuple(_padded(part[start:stop], size) for part in inputs)
+        padded = _padded([part[start:stop] for part in inputs], size)
         scores[start:stop] = once(forward, padded, columns)[: stop - start]
     return scores
 
@@ -162,9 +173,10 @@ def _take(rows: Arrays, picks: np.ndarray) -> Arrays:
     return tuple(part[picks] for part in rows)
 
 
-def _padded(part: np.ndarray, size: int) -> np.ndarray:
-    """A fresh array of ``size`` rows. Copies of the last row fill it up: they are in the graph's domain."""
-    padded = np.empty((size, *part.shape[1:]), part.dtype)
-    padded[: len(part)] = part
-    padded[len(part) :] = part[-1]
-    return padded
+def _padded(inputs: Sequence[np.ndarray], size: int) -> Arrays:
+    """Fresh, aligned arrays of ``size`` rows. Copies of the last row fill them up: they are in the graph's domain."""
+    padded = aligned([((size, *part.shape[1:]), part.dtype) for part in inputs])
+    for part, whole in zip(inputs, padded, strict=True):
+        whole[: len(part)] = part
+        whole[len(part) :] = part[-1]
+    return tuple(padded)

@@ -235,6 +235,31 @@ def test_inputs_are_in_the_graphs_order() -> None:
     assert [part.tolist() for part in only_tensor.inputs()] == [[[1, 2]]]
 
 
+@pytest.mark.parametrize("count", [1, 3, 4, 5])
+def test_rows_are_filled_up_to_whole_tiles(count: int) -> None:
+    """The last row is repeated up to a multiple of the tile, in memory that is aligned as torch's."""
+    plain = encoder(Numeric("n"), Categorical("x", vocabulary=(1, 2, 3)))
+    given: list[dict[str, object]] = [{"n": row + 0.1, "x": row % 3} for row in range(count)]
+    encoded = plain.for_tiles(4).rows(given)
+    size = -(-count // 4) * 4
+    assert [part.shape for part in encoded.whole] == [(size, 1), (size, 1)]
+    for whole, part in zip(encoded.whole, plain.rows(given).inputs(), strict=True):
+        assert whole.tobytes() == part.tobytes() + part[-1].tobytes() * (size - count)
+        assert whole.ctypes.data % 64 == 0
+    assert [part.tobytes() for part in encoded.inputs()] == [part.tobytes() for part in plain.rows(given).inputs()]
+
+
+def test_wide_rows_are_filled_up_for_each_pass() -> None:
+    """What waits for a pass takes little more memory than its values: a wide row is not repeated before."""
+    wide = encoder(*(Numeric(f"n{number}", missing="mean") for number in range(100))).for_tiles(256)
+    assert [len(part) for part in wide.rows([{}]).whole] == [1]
+
+
+def test_what_is_in_tensors_is_filled_up_for_each_pass() -> None:
+    """A model gets tensors as they came and may write into them, so that no pass is given those that were encoded."""
+    assert encoder(Numeric("n"), Tensor("x", shape=(2,))).rows([{"n": 1, "x": [1, 2]}]).whole == ()
+
+
 def test_take_takes_encoded_rows() -> None:
     """Positions count encoded rows; where these stood in the input goes with them."""
     taken = both_doors()[0].take(np.array([1, 0]))

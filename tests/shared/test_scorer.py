@@ -14,6 +14,7 @@ from shared.encode import Encoded
 from shared.errors import DeviceUnavailable, ScoringError, WrongShape
 from shared.scorer import Scorer, open_scorer, score_each
 from shared.testing.bundles import PURCHASE_FEATURES, every_feature_table
+from shared.tile import Arrays
 
 FOUR = ([1, 0, 2], [0, 3, 1], [2, 1, 0], [1, 1, 1])
 
@@ -96,9 +97,30 @@ def test_scoring_leaves_its_input_as_it_was(everything_scorer: Scorer) -> None:
     everything_scorer.score(rows)
 
 
+def test_encoded_rows_are_given_to_the_graph_as_they_are(purchase_scorer: Scorer) -> None:
+    """What the encoder filled up for the tile reaches the graph without a copy, and gives the bits of a padded copy."""
+    seen: list[int] = []
+
+    def forward(inputs: Arrays) -> np.ndarray:
+        seen.append(id(inputs[0]))
+        return purchase_scorer.forward(inputs)
+
+    rows = purchases(purchase_scorer)
+    scores = replace(purchase_scorer, forward=forward).score(rows)
+    assert seen == [id(rows.whole[0])]
+    assert scores.tobytes() == purchase_scorer.score(replace(rows, whole=())).tobytes()
+
+
+def test_rows_encoded_for_another_tile_are_padded_for_this_one(purchase_scorer: Scorer) -> None:
+    """Rows that another encoder filled up for passes of another size are never run at that size."""
+    encoder = purchase_scorer.encoder.for_tiles(purchase_scorer.tile.rows + 1)
+    rows = encoder.rows([dict(zip(PURCHASE_FEATURES, row, strict=True)) for row in FOUR])
+    assert purchase_scorer.score(rows).tobytes() == purchase_scorer.score(purchases(purchase_scorer)).tobytes()
+
+
 def test_an_error_of_the_graph_tells_no_value(purchase_scorer: Scorer) -> None:
     """L3: torch's own texts quote values, so only the kind of error is told."""
-    rows = replace(purchases(purchase_scorer), numeric=np.zeros((4, 2), np.float32))
+    rows = replace(purchases(purchase_scorer), numeric=np.zeros((4, 2), np.float32), whole=())
     with pytest.raises(ScoringError, match=r"forward pass of 16 rows failed \(IndexError\)") as caught:
         purchase_scorer.score(rows)
     assert caught.value.__cause__ is None
@@ -124,10 +146,10 @@ def test_threads_are_set(purchase: Bundle) -> None:
 
 
 def test_good_rows_are_scored_in_one_pass() -> None:
-    """Where nothing fails, nothing is tried twice: one pass, besides an empty one that tells the columns."""
+    """Where nothing fails, nothing is tried twice: one pass."""
     double = Double(set())
     scored = score_each(double, encoded(100))
-    assert double.passes == 2
+    assert double.passes == 1
     assert scored.rows.tolist() == list(range(1, 201, 2))
     assert scored.scores.ravel().tolist() == list(range(0, 200, 2))
     assert [rejection.code for rejection in scored.rejections] == [Code.MISSING] * 100

@@ -10,8 +10,9 @@ from prometheus_client import CollectorRegistry
 
 from shared.codes import Code
 from shared.errors import StoreDown
+from shared.metrics import Metrics
 from shared.settings import Settings
-from shared.telemetry import MAX_TEXT, LibraryHandler, Logger, Metrics, StageTimer, configure_logging
+from shared.telemetry import MAX_TEXT, LibraryHandler, Logger, StageTimer, configure_logging
 
 MARKER = "4242.4242"
 """Stands for a feature value: it must show up nowhere."""

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from shared.errors import NotCertified, WrongShape
+from shared.memory import ALIGNED
 from shared.tile import FORWARD_ROWS, Arrays, Tile, find_tile, holds, once, run
 
 ROWS = (np.random.default_rng(0).normal(size=(FORWARD_ROWS, 3)).astype(np.float32),)
@@ -111,7 +112,7 @@ def test_a_slow_model_takes_fewer_rows_at_a_time() -> None:
 
 
 def test_padding_does_not_reach_the_scores() -> None:
-    """Rows that fill up a tile are cut off again, and are copies of a real row."""
+    """Rows that fill up a tile are cut off again, and are copies of a real row, in memory aligned as torch's."""
     seen: list[np.ndarray] = []
 
     def forward(inputs: Arrays) -> np.ndarray:
@@ -123,6 +124,7 @@ def test_padding_does_not_reach_the_scores() -> None:
     assert scores.tobytes() == exact(part).tobytes()
     assert [len(each) for each in seen] == [8]
     assert (seen[0][5:] == part[0][-1]).all()
+    assert seen[0].ctypes.data % ALIGNED == 0
 
 
 @pytest.mark.parametrize(

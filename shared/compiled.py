@@ -1,0 +1,77 @@
+"""The engine ``compiled``: the bundle's graph, compiled by AOTInductor for this host, from this host's own cache.
+
+Opening it needs nothing of torch but its core: not what exports and compiles, which takes seconds to import. Compiling
+is done by ``shared.compiling``, in a process of its own.
+https://docs.pytorch.org/docs/stable/torch.compiler_aot_inductor.html
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from shared.errors import EngineUnavailable, ScoringError
+from shared.host import processor
+from shared.memory import ALIGNED
+from shared.rounding import settle_rounding
+from shared.tile import FORWARD_ROWS, Arrays, Forward
+
+FORMAT = 1
+"""Changed when code that was compiled before must not be used any more."""
+
+OPTIONS: Mapping[str, object] = {
+    # one thread: the passes are small, and several of them run side by side
+    "cpp.threads": 1,
+    # a header compiled in advance would be looked for in a folder that other bundles share; and each is used but once,
+    # so that it costs a third of all the time that compiling takes
+    "cpp_cache_precompile_headers": False,
+    "aot_inductor.precompile_headers": False,
+    # the processor says which vectors it has; to try that by compiling a program takes seconds
+    "cpp.vec_isa_ok": True,
+    # for profilers
+    "aot_inductor.enable_line_tables": False,
+}
+"""What AOTInductor is told, besides where to write."""
+
+_INSTANCES = max(1, min(os.cpu_count() or 1, 16))
+"""How many passes may run at once. They share the weights."""
+
+
+def code_key(bundle_digest: str, device: str) -> str:
+    """Names all that compiled code depends on: the bundle, torch, the processor, the device, how it is compiled."""
+    torch_build = (torch.__version__, torch.version.git_version, torch.backends.cpu.get_cpu_capability())
+    parts = (FORMAT, bundle_digest, *torch_build, processor(), device, FORWARD_ROWS, sorted(OPTIONS.items()))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def open_compiled(code: Path) -> Forward:
+    """The compiled graph as a callable. EngineUnavailable when this torch cannot load it."""
+    settle_rounding()
+    try:
+        # the loader of packages would unpack the same file into a folder for all users, and take longer for each call
+        run = torch._C._aoti.AOTIModelContainerRunnerCpu(str(code), _INSTANCES).run  # noqa: SLF001 - see above
+    except Exception as error:  # torch raises what the system's loader tells it
+        raise EngineUnavailable(
+            f"the compiled graph {code.name[:12]} cannot be loaded by torch {torch.__version__} "
+            f"({type(error).__name__}); remove it from {code.parent}, and compile it again"
+        ) from error
+
+    def forward(inputs: Arrays) -> np.ndarray:
+        torch.get_num_threads()  # tells it to this very thread: without, MKL would take all cores for one small product
+        try:
+            (scores,) = run([_placed(part) for part in inputs])
+            return scores.numpy()
+        except Exception as error:  # noqa: BLE001 - the graph is the user's: any error is its failure for these rows
+            # only the type is told: torch's texts quote values
+            raise ScoringError(f"the forward pass of {len(inputs[0])} rows failed ({type(error).__name__})") from None
+
+    return forward
+
+
+def _placed(part: np.ndarray) -> torch.Tensor:
+    """The array itself where it is aligned as torch's own memory is, else a copy: products may round by alignment."""
+    tensor = torch.from_numpy(part)
+    return tensor.clone() if tensor.data_ptr() % ALIGNED else tensor
