@@ -16,7 +16,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TypeVar
 
-from shared.client.problems import Problem, too_late, unexpected, unreachable
+from shared.client.problems import NOT_CACHED, Problem, too_late, unexpected, unreachable
 from shared.client.results import JsonObject, parse_problem
 from shared.clock import Clock, MonotonicClock, WallClock
 from shared.errors import SettingsError
@@ -82,6 +82,7 @@ class Ask:
     method: str
     path: str
     body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
     answers: frozenset[int] = _OK
 
 
@@ -146,7 +147,7 @@ class Attempts:
             problem = self._problem(event, seconds, tries)
             pause = self._pause(problem, tries)
             left = deadline - self._machine.monotonic.now()
-            if not _may_help(event) or tries >= most or pause >= left:
+            if problem.type == NOT_CACHED or not _may_help(event) or tries >= most or pause >= left:
                 raise problem.error()
             yield Pause(pause)
 

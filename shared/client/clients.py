@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import closing
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar, Unpack
 
 try:
     import httpx2
@@ -16,7 +16,8 @@ except ImportError:
     ) from None
 
 from shared.client.attempts import Attempts, Call, ClientPolicy, Event, Failed, Machine, Pause, Reply, Send
-from shared.client.core import Core
+from shared.client.core import Choice, Core
+from shared.client.freshness import Wishes
 from shared.client.problems import Problem
 from shared.client.results import Model, Readiness, Score, Snapshots
 from shared.client.wire import Features, Item
@@ -77,17 +78,33 @@ class ForescoreClient(_Client[httpx2.BaseTransport]):
             self._http.close()
             self._http = None
 
-    def score(self, entity_id: str | int, *, timeout: float | None = None) -> Score:
-        """The score of an entity: from the service's cache, or scored now from features that it knows."""
-        return self._drive(self._core.score(entity_id, timeout))
+    def score(
+        self,
+        entity_id: str | int,
+        *,
+        timeout: float | None = None,
+        snapshot: str | None = None,
+        model_version: str | None = None,
+        known: Score | None = None,
+        **wishes: Unpack[Wishes],
+    ) -> Score:
+        """The score of an entity: from the service's cache, or scored now from features that it knows.
 
-    def score_many(self, items: Iterable[str | int | Item], *, timeout: float | None = None) -> list[Score | Problem]:
+        ``snapshot`` or ``model_version`` reads another than the active snapshot. ``known`` is an earlier answer: if it
+        still holds, it is returned, as old as it is now. ``wishes`` say how fresh the score is wanted.
+        """
+        choice = Choice(snapshot=snapshot, model_version=model_version, known=known)
+        return self._drive(self._core.score(entity_id, timeout, choice, wishes))
+
+    def score_many(
+        self, items: Iterable[str | int | Item], *, timeout: float | None = None, **wishes: Unpack[Wishes]
+    ) -> list[Score | Problem]:
         """One result for each id or Item, in order. An item that cannot be scored costs only itself: it is a Problem.
 
         They are sent in requests of at most ``ClientPolicy.slab_items``, each with the whole timeout; what comes from
         the cache in one request comes from one snapshot. A request that fails as a whole raises.
         """
-        return [result for call in self._core.score_many(items, timeout) for result in self._drive(call)]
+        return [result for call in self._core.score_many(items, timeout, wishes) for result in self._drive(call)]
 
     def put_features(self, entity_id: str | int, features: Features, *, timeout: float | None = None) -> None:
         """Tells the service the features of an entity that the batch job has not scored yet."""
@@ -155,15 +172,25 @@ class AsyncForescoreClient(_Client[httpx2.AsyncBaseTransport]):
             await self._http.aclose()
             self._http = None
 
-    async def score(self, entity_id: str | int, *, timeout: float | None = None) -> Score:
+    async def score(
+        self,
+        entity_id: str | int,
+        *,
+        timeout: float | None = None,
+        snapshot: str | None = None,
+        model_version: str | None = None,
+        known: Score | None = None,
+        **wishes: Unpack[Wishes],
+    ) -> Score:
         """As ``ForescoreClient.score``."""
-        return await self._drive(self._core.score(entity_id, timeout))
+        choice = Choice(snapshot=snapshot, model_version=model_version, known=known)
+        return await self._drive(self._core.score(entity_id, timeout, choice, wishes))
 
     async def score_many(
-        self, items: Iterable[str | int | Item], *, timeout: float | None = None
+        self, items: Iterable[str | int | Item], *, timeout: float | None = None, **wishes: Unpack[Wishes]
     ) -> list[Score | Problem]:
         """As ``ForescoreClient.score_many``, with up to ``ClientPolicy.concurrency`` requests under way; in order."""
-        calls = enumerate(self._core.score_many(items, timeout))
+        calls = enumerate(self._core.score_many(items, timeout, wishes))
         answered: dict[int, list[Score | Problem]] = {}
 
         async def work() -> None:
@@ -250,7 +277,7 @@ def _request(http: httpx2.Client | httpx2.AsyncClient, base: httpx2.URL, send: S
         send.ask.method,
         f"{base}{send.ask.path}",
         content=send.ask.body,
-        headers=None if send.ask.body is None else {"content-type": "application/json"},
+        headers={**send.ask.headers, **({} if send.ask.body is None else {"content-type": "application/json"})},
         timeout=httpx2.Timeout(send.seconds, connect=send.connect_seconds),
     )
 

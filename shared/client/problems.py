@@ -6,6 +6,7 @@
     ├── UnknownEntity        404: no score and no features of that entity; also a LookupError
     ├── InvalidId            422: the text cannot be an entity id; also a ValueError
     ├── RejectedFeatures     422: the features break a rule, `code` and `field` say which; also a ValueError
+    ├── NotCached            504: only_if_cached was wished, and the cache has no score that will do; also a LookupError
     ├── Unauthorized         401: the key is missing or wrong
     ├── Unavailable          429, 502, 503: not just now, and trying again did not help in time
     ├── TooLate              504: no answer in time, the service's or the caller's; also a TimeoutError
@@ -20,6 +21,7 @@ from http import HTTPStatus
 
 TYPE = "urn:forescore:problem:"
 INSTANCE = "urn:forescore:request:"
+NOT_CACHED = "not-cached"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +84,10 @@ class RejectedFeatures(ForescoreProblem, ValueError):
     """The features break a rule of the schema: ``code`` names the rule, ``field`` the feature."""
 
 
+class NotCached(ForescoreProblem, LookupError):
+    """The cache has no score as it was wished, and the wish forbids another. Asking again changes nothing."""
+
+
 class Unauthorized(ForescoreProblem):
     """The key is missing or wrong."""
 
@@ -104,6 +110,7 @@ class UnexpectedAnswer(ForescoreProblem):
 
 _BY_TYPE: dict[str, type[ForescoreProblem]] = {
     "unknown-entity": UnknownEntity,
+    NOT_CACHED: NotCached,
     "invalid-entity-id": InvalidId,
     "row-rejected": RejectedFeatures,
     "unreachable": Unreachable,

@@ -1,23 +1,50 @@
 """What a service answers, as frozen values. Members that a newer service adds are passed over."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Literal, Self
 
+from shared.client.freshness import CacheStatus
 from shared.client.problems import INSTANCE, TYPE, Problem
 
 JsonObject = Mapping[str, Any]
 
 
+def _instant(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+_READ: dict[Any, Callable[[Any], Any]] = {
+    datetime: datetime.fromisoformat,
+    datetime | None: _instant,
+    Sequence[JsonObject]: tuple,
+}
+"""How a member is read that is not of JSON's own types."""
+_BESIDE = {"beside": True}
+"""Marks a field that is not in the body."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Score:
+class _Result:
+    """A body whose members are the fields, by the same names."""
+
+    @classmethod
+    def parse(cls, body: JsonObject) -> Self:
+        """KeyError, TypeError or ValueError where the body is not of this form."""
+        told = {one.name: one.type for one in fields(cls) if not one.metadata}
+        return cls(**{name: _read(kind, body[name]) for name, kind in told.items()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score(_Result):
     """A score and where it comes from.
 
     ``scores`` and ``prediction`` are by name, as ``GET /model`` lists them; a score is the shortest decimal of its
     float32. ``model_version`` computed it. ``snapshot`` is None for a score computed for this answer, ``data_as_of``
     where it is not known of when the features are, ``entity_id`` for features that were sent without one, and
-    ``parity`` where the service has no snapshot to compare itself with.
+    ``parity`` where the service has no snapshot to compare itself with. ``cache_status`` and ``etag`` are of a score
+    that was asked for alone, and None in a list.
     """
 
     entity_id: str | None
@@ -31,23 +58,8 @@ class Score:
     data_as_of: datetime | None
     age_seconds: int
     parity: Literal["exact", "tolerance"] | None
-
-    @classmethod
-    def parse(cls, body: JsonObject) -> Self:
-        """KeyError, TypeError or ValueError where the body is not a score."""
-        return cls(
-            entity_id=body["entity_id"],
-            scores={name: float(score) for name, score in body["scores"].items()},
-            prediction=body["prediction"],
-            model=body["model"],
-            model_version=body["model_version"],
-            snapshot=body["snapshot"],
-            source=body["source"],
-            scored_at=datetime.fromisoformat(body["scored_at"]),
-            data_as_of=_instant(body["data_as_of"]),
-            age_seconds=body["age_seconds"],
-            parity=body["parity"],
-        )
+    cache_status: CacheStatus | None = field(default=None, metadata=_BESIDE)
+    etag: str | None = field(default=None, metadata=_BESIDE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +78,7 @@ class Readiness:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class Model(_Result):
     """The contract of the model that a service has loaded: ``features`` in the schema's order, each with its rules."""
 
     model: str
@@ -84,28 +96,9 @@ class Model:
     created_at: datetime
     code_revision: str | None
 
-    @classmethod
-    def parse(cls, body: JsonObject) -> Self:
-        return cls(
-            model=body["model"],
-            model_version=body["model_version"],
-            bundle_digest=body["bundle_digest"],
-            golden_digest=body["golden_digest"],
-            entity=body["entity"],
-            features=tuple(body["features"]),
-            inputs=tuple(body["inputs"]),
-            outputs=tuple(body["outputs"]),
-            engine=body["engine"],
-            tile=body["tile"],
-            device=body["device"],
-            torch_version=body["torch_version"],
-            created_at=datetime.fromisoformat(body["created_at"]),
-            code_revision=body["code_revision"],
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(_Result):
     """A snapshot that is in the store: ``state`` is writing, ready, held by a gate, or retiring."""
 
     snapshot: str
@@ -123,26 +116,6 @@ class Snapshot:
     created_by: str
     bundle_digest: str
     parity: Literal["exact", "tolerance"]
-
-    @classmethod
-    def parse(cls, body: JsonObject) -> Self:
-        return cls(
-            snapshot=body["snapshot"],
-            model_version=body["model_version"],
-            state=body["state"],
-            active=body["active"],
-            published=body["published"],
-            input_rows=body["input_rows"],
-            scored=body["scored"],
-            rejected=body["rejected"],
-            duplicate=body["duplicate"],
-            scored_at=datetime.fromisoformat(body["scored_at"]),
-            data_as_of=_instant(body["data_as_of"]),
-            age_seconds=body["age_seconds"],
-            created_by=body["created_by"],
-            bundle_digest=body["bundle_digest"],
-            parity=body["parity"],
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,5 +152,7 @@ def parse_problem(body: JsonObject, *, status: int, error_id: str | None, retry_
     )
 
 
-def _instant(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
+def _read(kind: Any, value: Any) -> Any:
+    if kind == dict[str, float]:
+        return {name: float(number) for name, number in value.items()}
+    return _READ[kind](value) if kind in _READ else value

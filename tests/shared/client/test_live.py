@@ -14,7 +14,16 @@ from support.services import serve_process
 
 from shared.client.attempts import ClientPolicy
 from shared.client.clients import AsyncForescoreClient, ForescoreClient
-from shared.client.problems import ForescoreProblem, InvalidId, Problem, RejectedFeatures, Unavailable, UnknownEntity
+from shared.client.freshness import CacheStatus
+from shared.client.problems import (
+    ForescoreProblem,
+    InvalidId,
+    NotCached,
+    Problem,
+    RejectedFeatures,
+    Unavailable,
+    UnknownEntity,
+)
 from shared.client.results import Model, Score, Snapshots
 from shared.client.wire import Item
 from shared.scorer import Scorer
@@ -257,3 +266,21 @@ def test_a_service_in_bad_times(tmp_path: Path, purchase_scorer: Scorer) -> None
             with pytest.raises(Unavailable) as raised:
                 call("sync", server.url(), "score", "0", options={"policy": ClientPolicy(attempts=1)}, timeout=30)
             assert raised.value.retry_after == 1
+
+
+def test_wishes_and_choices_hold_against_the_service(kind: Kind, url: str) -> None:
+    """Fresh, cached, by version, by snapshot, and known already."""
+    entity = f"{kind} fresh"
+    call(kind, url, "put_features", entity, ROWS["1"])
+    with pytest.raises(NotCached):
+        call(kind, url, "score", entity, only_if_cached=True)
+    cached = call(kind, url, "score", "0", only_if_cached=True)
+    again = call(kind, url, "score", "0", known=cached)
+
+    assert cached.cache_status == CacheStatus()
+    assert (again.scores, again.etag) == (cached.scores, cached.etag)
+    assert call(kind, url, "score", entity, no_cache=True).source == "online"
+    assert call(kind, url, "score", "0", model_version="1").snapshot == "1-A"
+    assert call(kind, url, "score", "0", snapshot="1-A").scores == cached.scores
+    (missing,) = call(kind, url, "score_many", ["nobody"], only_if_cached=True)
+    assert (missing.status, missing.type) == (504, "not-cached")

@@ -10,6 +10,7 @@ from shared.client.attempts import ClientPolicy
 from shared.client.problems import (
     ForescoreProblem,
     InvalidId,
+    NotCached,
     Problem,
     RejectedFeatures,
     TooLate,
@@ -27,6 +28,7 @@ from shared.errors import RequestError
         (refusal("unknown-entity", 404), UnknownEntity, LookupError),
         (refusal("invalid-entity-id", 422), InvalidId, ValueError),
         (refusal("row-rejected", 422, code="missing", field="basket"), RejectedFeatures, ValueError),
+        (refusal("not-cached", 504), NotCached, LookupError),
         (refusal("unauthorized", 401), Unauthorized, ForescoreProblem),
         (refusal("overloaded", 503), Unavailable, ForescoreProblem),
         (refusal("too-many-requests", 429), Unavailable, ForescoreProblem),
