@@ -11,6 +11,7 @@ from batch_job.options import (
     DuplicateRule,
     Duplicates,
     Entities,
+    Goes,
     Limit,
     MaxRejected,
     OrderBy,
@@ -56,6 +57,10 @@ def backfill(  # noqa: PLR0913 - a command's options are its parameters
             metavar="TIME", help="How old the data is, in ISO form. [default: the partition's date, or the file's time]"
         ),
     ] = None,
+    model_version: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="Refuse a bundle of another version than this.")
+    ] = None,
+    into: Goes = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and write nothing.")] = False,
     no_publish: Annotated[
         bool, typer.Option("--no-publish", help="Score into part files; leave the store alone.")
@@ -83,6 +88,8 @@ def backfill(  # noqa: PLR0913 - a command's options are its parameters
         max_rejected=max_rejected,
         selection=Selection(partition=partition, where=where, limit=limit, entities=entities),
         data_as_of=data_as_of,
+        model_version=model_version,
+        into=into,
         publish=not no_publish,
         force=force,
         wait=wait,

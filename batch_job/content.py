@@ -40,9 +40,15 @@ class Content:
         """All parts, in order."""
         return map(read_part, self.manifest.part_paths(self.run_dir))
 
+    def scores(self) -> Iterator[pa.Table]:
+        """The same, without what is no score."""
+        names = score_names(self.manifest.columns)
+        return (read_part(path, names) for path in self.manifest.part_paths(self.run_dir))
+
     def published(self) -> int:
         """How many entities the store will hold: all rows that have an id."""
-        return sum(len(part) - part["entity_id"].null_count for part in self.tables())
+        ids = (read_part(path, ["entity_id"])["entity_id"] for path in self.manifest.part_paths(self.run_dir))
+        return sum(len(column) - column.null_count for column in ids)
 
 
 @dataclass(slots=True)

@@ -26,6 +26,10 @@ class DryRun:
     rejections: tuple[RejectionCount, ...]
     store_bytes: int
     key: str
+    not_found: int | None
+    """How many of the listed ids the table does not have."""
+    partitions: tuple[str, ...]
+    """The values of the folders that are read, where they are several."""
 
 
 def dry_run(job: Job) -> DryRun:
@@ -34,6 +38,7 @@ def dry_run(job: Job) -> DryRun:
         found = survey(job.source, "last", Path(folder) / "spool")
     plans = list(plan_parts(job.key, found.rows, job.chunk_size))
     checked = _check(job, plans[0], found) if plans else None
+    key = job.source.files.range_key
     entity_bytes = ENTITY_BYTES + 4 * (len(job.bundle.schema.columns) - 1)
     return DryRun(
         rows=found.rows,
@@ -43,6 +48,8 @@ def dry_run(job: Job) -> DryRun:
         rejections=() if checked is None else _rejections(checked),
         store_bytes=entity_bytes * (found.rows - len(found.losers)),
         key=job.key,
+        not_found=found.not_found,
+        partitions=() if key is None else tuple(sorted(job.source.files.values(key))),
     )
 
 

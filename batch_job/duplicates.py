@@ -1,7 +1,9 @@
 """Which rows do not count because another row of the same entity does.
 
-Found in a pass of its own before anything is scored, so that a duplicate costs no forward pass. Ids are compared as
-text, exactly. Memory is bounded: ids are spooled by a hash, and one partition at a time is looked at.
+Found before anything is scored, so that a duplicate costs no forward pass. A first pass over the ids compares their
+fingerprints, which takes 8 bytes a row. Only ids that share one are looked at in a second pass, which compares them as
+text, exactly, and is left out where there are none. Memory is bounded in both: rows are spooled by a hash, and one
+partition at a time is looked at.
 """
 
 from dataclasses import dataclass
@@ -13,14 +15,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from batch_job.fingerprints import Fingerprints, fingerprints
 from batch_job.source import Keys, Source
 from batch_job.spool import MEMORY_ROWS, Spool
+from batch_job.wanted import Wanted
 from shared.errors import ColumnRefused, DuplicateIds
-from shared.layout import buckets_of
 
 Duplicates = Literal["refuse", "last"]
 
 _PARTITIONS = 256
+_PARTITION_SHIFT = np.uint64(56)
+_FINGERPRINT_ROWS = 8_000_000
+"""Fingerprints that are kept in memory: 64 MB."""
+
 _NAMED = 3
 _NAMED_CHARACTERS = 40
 _WHOLE = r"^[+-]?[0-9]{1,18}$"
@@ -29,10 +36,14 @@ _NUMBER = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What the pass over the ids found: how many rows there are, and which of them do not count (int64, ascending)."""
+    """What the pass over the ids found: how many rows there are, and which of them do not count (int64, ascending).
+
+    ``not_found``: how many of the listed ids the table does not have; None where none were listed, or rows left unread.
+    """
 
     rows: int
     losers: npt.NDArray[np.int64]
+    not_found: int | None = None
 
     def lost(self, first_row: int, rows: int) -> npt.NDArray[np.bool_]:
         """Boolean [rows]: which of these consecutive rows do not count."""
@@ -42,7 +53,7 @@ class Survey:
         return mask
 
 
-def survey(source: Source, duplicates: Duplicates, folder: Path, *, memory_rows: int = MEMORY_ROWS) -> Survey:
+def survey(source: Source, duplicates: Duplicates, folder: Path, *, memory_rows: int | None = None) -> Survey:
     """Counts the rows and finds those that do not count; ``folder`` is for the spool.
 
     With ``order_by`` the row with the greatest value counts (null and NaN lose, the later row wins a tie), whatever
@@ -50,18 +61,54 @@ def survey(source: Source, duplicates: Duplicates, folder: Path, *, memory_rows:
     does so even if it is rejected later. Rows whose id was refused are never duplicates of one another.
     """
     _require_order(source)
+    wanted = Wanted(source.wanted, whole=source.selection.limit is None)
+    rows, suspects = _suspects(source, wanted, folder, memory_rows or _FINGERPRINT_ROWS)
+    if not len(suspects):
+        return Survey(rows=rows, losers=np.empty(0, np.int64), not_found=wanted.missing())
+    found = _compared(source, suspects, folder, memory_rows or MEMORY_ROWS)
+    losers = np.concatenate([rows for rows, _ in found]) if found else np.empty(0, np.int64)
+    if len(losers) and source.order_by is None and duplicates == "refuse":
+        raise _refusal(len(losers), [name for _, names in found for name in names], source.files.range_key)
+    return Survey(rows=rows, losers=np.sort(losers), not_found=wanted.missing())
+
+
+def _suspects(source: Source, wanted: Wanted, folder: Path, memory_rows: int) -> tuple[int, Fingerprints]:
+    """How many rows there are, and the fingerprints that several rows have, ascending. ``wanted`` sees every id."""
+    rows = 0
+    with Spool(folder, _PARTITIONS, memory_rows=memory_rows) as spool:
+        for keys in source.id_batches(ordered=False):
+            rows += len(keys.ids)
+            wanted.see(keys.ids)
+            marks = fingerprints(keys.ids.drop_null())
+            spool.add(pa.table({"mark": marks}), _partition(marks))
+        found = [_repeated(table["mark"].to_numpy()) for table in spool.tables()]
+    return rows, np.concatenate(found) if found else np.empty(0, np.uint64)
+
+
+def _repeated(marks: Fingerprints) -> Fingerprints:
+    ordered = np.sort(marks)
+    return np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+
+
+def _compared(
+    source: Source, suspects: Fingerprints, folder: Path, memory_rows: int
+) -> list[tuple[npt.NDArray[np.int64], list[tuple[int, str]]]]:
+    """The rows that do not count among those with a suspected id, which are compared as text."""
     rows, order = 0, _Order()
     with Spool(folder, _PARTITIONS, memory_rows=memory_rows) as spool:
         for keys in source.id_batches():
             table = _numbered(keys, rows)
             rows += len(keys.ids)
             order.see(table["order"])
-            spool.add(table, buckets_of(table["id"].combine_chunks(), _PARTITIONS))
-        found = [_losers(table, order) for table in spool.tables()]
-    losers = np.concatenate([rows for rows, _ in found]) if found else np.empty(0, np.int64)
-    if len(losers) and source.order_by is None and duplicates == "refuse":
-        raise _refusal(len(losers), [name for _, names in found for name in names])
-    return Survey(rows=rows, losers=np.sort(losers))
+            marks = fingerprints(table["id"].combine_chunks())
+            places = np.searchsorted(suspects, marks)
+            suspected = suspects[np.minimum(places, len(suspects) - 1)] == marks
+            spool.add(table.filter(pa.array(suspected)), _partition(marks[suspected]))
+        return [_losers(table, order) for table in spool.tables()]
+
+
+def _partition(marks: Fingerprints) -> npt.NDArray[np.uint32]:
+    return (marks >> _PARTITION_SHIFT).astype(np.uint32)
 
 
 def _numbered(keys: Keys, first: int) -> pa.Table:
@@ -85,11 +132,12 @@ def _losers(table: pa.Table, order: "_Order") -> tuple[npt.NDArray[np.int64], li
     return rows[beaten], list(zip(rows[named].tolist(), ids, strict=True))
 
 
-def _refusal(count: int, named: list[tuple[int, str]]) -> DuplicateIds:
+def _refusal(count: int, named: list[tuple[int, str]], key: str | None) -> DuplicateIds:
+    later = "" if key is None else f"--order-by {key} (the later partition), "
     ids = ", ".join(repr(entity_id[:_NAMED_CHARACTERS]) for _, entity_id in sorted(named)[:_NAMED])
     return DuplicateIds(
         f"{count} rows repeat the id of another row, among them those of {ids}; say which row counts: "
-        "--order-by COLUMN (the greatest value) or --duplicates last (the last row)"
+        f"{later}--order-by COLUMN (the greatest value) or --duplicates last (the last row)"
     )
 
 

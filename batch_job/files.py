@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyarrow import fs
 
+from batch_job.ranges import MARK, members
 from shared.errors import SettingsError, SourceError, TableNotFound
 
 Kind = Literal["parquet", "csv", "arrow"]
@@ -60,17 +61,36 @@ class InputFiles:
         known = [date for date in dates if date is not None]
         return max(known) if known else max(file.mtime_ns for file in self.files) // 1_000_000_000
 
+    @property
+    def range_key(self) -> str | None:
+        """The outermost folder name of which the files have several values."""
+        keys = dict.fromkeys(key for file in self.files for key in file.partitions)
+        return next((key for key in keys if len(self.values(key)) > 1), None)
+
     def only(self, partition: str | None) -> Self:
-        """The files of one partition, given as ``key=value``."""
+        """The files of one partition, given as ``key=value``, or of a range of them, ``key=first..last``.
+
+        A folder of exactly that name comes before a range.
+        """
         if partition is None:
             return self
         key, equals, value = partition.partition("=")
         if not (key and equals and value):
-            raise SettingsError(f"--partition {partition[:80]!r}: write it as key=value, for example dt=2026-11-01")
+            raise SettingsError(
+                f"--partition {partition[:80]!r}: write it as key=value or key=first..last, for example dt=2026-11-01"
+            )
         kept = tuple(file for file in self.files if file.partitions.get(key) == value)
+        if not kept and MARK in value:
+            wanted = members(value, self.values(key), key)
+            kept = tuple(file for file in self.files if file.partitions.get(key) in wanted)
         if not kept:
-            raise TableNotFound(f"{self.table}: no partition {key}={value[:80]}; {_known(self.files, key)}")
+            what = "no partition lies in" if MARK in value else "no partition"
+            raise TableNotFound(f"{self.table}: {what} {key}={value[:80]}; {_known(self.files, key)}")
         return replace(self, files=kept)
+
+    def values(self, key: str) -> list[str]:
+        """The values of the folders ``key=...``, each once, in the order of the files."""
+        return list(dict.fromkeys(value for file in self.files if (value := file.partitions.get(key)) is not None))
 
 
 def find_files(table: str) -> InputFiles:
@@ -155,7 +175,8 @@ def _date(value: str | None) -> int | None:
 def _known(files: Sequence[InputFile], key: str) -> str:
     values = sorted({file.partitions[key] or _HIVE_NULL for file in files if key in file.partitions})
     if values:
-        return f"the last ones are {', '.join(values[-_LISTED:])}"
+        of_all = f", of {len(values)} from {values[0]} on" if len(values) > _LISTED else ""
+        return f"the last ones are {', '.join(values[-_LISTED:])}{of_all}"
     keys = sorted({name for file in files for name in file.partitions})
     return f"it is partitioned by {', '.join(keys)}" if keys else "its files lie in no key=value folders"
 

@@ -12,13 +12,14 @@ from pathlib import Path
 import orjson
 
 from batch_job.duplicates import Duplicates
+from batch_job.forward import Opener
 from batch_job.lease import whoami
 from batch_job.manifest import RunManifest, RunState
 from batch_job.progress import Observer, Silent
-from batch_job.quarantine import Opener
 from batch_job.source import EVERYTHING, Selection, Source, open_source
 from shared.bundle import Bundle, load_bundle
 from shared.clock import Clock, MonotonicClock, WallClock
+from shared.engine import EngineChoice
 from shared.errors import BundleConflict, SettingsError
 from shared.schema import Schema
 from shared.scorer import Scorer, open_scorer
@@ -70,18 +71,22 @@ def open_job(  # noqa: PLR0913 - each is an option of `forescore backfill`, give
     duplicates: Duplicates = "refuse",
     selection: Selection = EVERYTHING,
     data_as_of: int | None = None,
+    model_version: str | None = None,
 ) -> Job:
     """Looks at the bundle and the table, before anything is scored; their errors say what is wrong.
 
-    ``data_as_of``: epoch seconds; by default what the table's partitions or files say.
+    ``data_as_of``: epoch seconds; by default what the table's partitions or files say. ``model_version``: the one that
+    the bundle must have.
     """
     found = bundle if isinstance(bundle, Bundle) else load_bundle(Path(bundle))
+    _require_version(found, model_version)
     schema = found.schema
     _require_chunk_size(chunk_size, schema)
     source = open_source(
         str(path),
         entity=schema.entity,
         features=[feature.name for feature in schema.features],
+        coded=[feature.name for feature in schema.categoricals],
         order_by=order_by,
         selection=selection,
     )
@@ -137,14 +142,23 @@ def opener(job: Job, means: Means) -> Opener:
     if means.open_scores is not None:
         return means.open_scores
     settings = means.settings
-    return partial(_open_bundle, job.bundle.path.resolve(), job.bundle.digest, settings.device, settings.threads)
+    engine = EngineChoice.of(settings)
+    return partial(_open_bundle, job.bundle.path.resolve(), job.bundle.digest, device=settings.device, engine=engine)
 
 
-def _open_bundle(path: Path, digest: str, device: str, threads: int) -> Scorer:
+def _open_bundle(path: Path, digest: str, *, device: str, engine: EngineChoice) -> Scorer:
     bundle = load_bundle(path)
     if bundle.digest != digest:
         raise BundleConflict(f"bundle {path} was changed while the run used it; run again")
-    return open_scorer(bundle, device=device, threads=threads)
+    return open_scorer(bundle, device=device, threads=1, engine=engine)  # batch_job.forward says why
+
+
+def _require_version(bundle: Bundle, version: str | None) -> None:
+    if version is not None and version != bundle.version:
+        raise SettingsError(
+            f"--model-version {version[:80]}: the bundle {bundle.path} is {bundle.name} {bundle.version}; "
+            "name the bundle of that version, or the version of that bundle"
+        )
 
 
 def _require_chunk_size(chunk_size: int, schema: Schema) -> None:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from batch_job.atomic import write_atomic
 from batch_job.counts import Counts
+from batch_job.into import Into
 from shared.errors import RunError
 from shared.schema import Output
 
@@ -29,8 +30,10 @@ class RunState(StrEnum):
     """The snapshot is being written."""
     PROMOTED = "promoted"
     """The snapshot became the active one."""
+    UPDATED = "updated"
+    """The scores were written into the active snapshot."""
     HELD = "held"
-    """The snapshot is in the store and a gate held it back."""
+    """A gate held it back: the snapshot is in the store, or, into the active one, nothing was written."""
     FAILED = "failed"
     """The run gave up; the same command tries again and keeps what is done."""
 
@@ -83,6 +86,12 @@ class RunManifest(BaseModel):
     order_by: str | None
     duplicates: str
 
+    into: Into | None = None
+    """Where the scores go; None until they go anywhere."""
+    base: str | None = None
+    """The snapshot that was copied, or updated in place."""
+    entities_not_found: int | None = None
+    """How many of the listed ids the table does not have."""
     counts: Counts = Counts()
     parts: tuple[Part, ...] = ()
     seconds: dict[str, float] = {}
@@ -92,6 +101,11 @@ class RunManifest(BaseModel):
     def columns(self) -> tuple[str, ...]:
         """The names of the scores."""
         return tuple(column for output in self.outputs for column in output.columns)
+
+    @property
+    def joined(self) -> str:
+        """The snapshot that holds the scores, once they are published."""
+        return self.base if self.into is Into.ACTIVE and self.base is not None else self.snapshot
 
     @property
     def done(self) -> bool:
@@ -107,7 +121,7 @@ def read_manifest(run_dir: Path) -> RunManifest | None:
     """The manifest of a run's folder; None if there is none. RunError if it is not one of this program's."""
     try:
         text = (run_dir / FILE).read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise RunError(f"{run_dir / FILE}: cannot be read: {(error.strerror or 'unknown').lower()}") from None

@@ -21,6 +21,9 @@ from shared.telemetry import Logger
 LATE = timedelta(seconds=30)
 """So long the scheduled job is left to begin by itself."""
 
+_TOLD = ("state", "run_key", "model", "model_version", "snapshot", "data_as_of", "output_path")
+"""What the line of a run has of its report, beside its counts."""
+
 _log: Logger = structlog.get_logger()
 
 
@@ -136,7 +139,7 @@ class NightWatch:
 
     def _tell(self, outcome: Outcome, due: datetime, attempt: int) -> None:
         counts = outcome.report.get("counts") or {}
-        facts = {name: outcome.report.get(name) for name in ("snapshot", "data_as_of", "output_path")}
+        facts = {name: outcome.report.get(name) for name in _TOLD}
         facts |= {name: counts.get(name) for name in ("input", "scored", "rejected", "duplicate")}
         known = {name: value for name, value in facts.items() if value is not None}
         event = {"due": due.isoformat(), "attempt": attempt, "seconds": round(outcome.seconds, 3), **known}

@@ -16,6 +16,7 @@ from batch_job.nightly import Nightly
 from batch_job.outcome import BUSY, DONE, FAILED, HELD, SKIPPED
 from batch_job.progress import Silent, observer_for
 from batch_job.report import report
+from batch_job.run_log import RunLine
 from batch_job.stopping import stopping_in_order
 from shared.clock import MonotonicClock
 from shared.errors import ForescoreError, LeaseHeld, SnapshotHeld
@@ -28,18 +29,24 @@ def once(nightly: Nightly, settings: Settings, since: datetime, *, only_if_open:
         (Silent(), nullcontext()) if as_json else observer_for(sys.stderr, MonotonicClock(), as_json=False)
     )
     means = Means(settings=settings, observer=observer)
-    places: list[Path] = []
+    line = None if only_if_open else RunLine(settings, means.stopwatch)  # the schedule logs the runs that it starts
+    places: list[tuple[str, Path]] = []
 
-    def begun(_job: Job, out: Path) -> None:
-        places.append(out)
+    def begun(job: Job, out: Path) -> None:
+        places.append((job.key, out))
 
     try:
         with shown, stopping_in_order():
             found = run_night(nightly, means, since, only_if_open=only_if_open, begun=begun)
-    except ForescoreError as error:
-        _tell(error, read_manifest(places[0]) if places else None, as_json=as_json)
+    except BaseException as error:
+        if isinstance(error, ForescoreError):
+            _tell(error, read_manifest(places[0][1]) if places else None, as_json=as_json)
+        if line is not None and places:
+            line.failed(*places[0], error)
         raise
     _tell(found, None, as_json=as_json)
+    if line is not None and isinstance(found, RunManifest):
+        line.done(found)
 
 
 def _tell(found: RunManifest | Covered | ForescoreError, known: RunManifest | None, *, as_json: bool) -> None:

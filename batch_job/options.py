@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from batch_job.into import Into
+
 
 class DuplicateRule(StrEnum):
     """What becomes of several rows of one entity where no --order-by says which counts."""
@@ -37,6 +39,18 @@ Where = Annotated[
 ]
 Entities = Annotated[Path | None, typer.Option(metavar="FILE", help="Only the ids in this file, one a line.")]
 Partition = Annotated[
-    str | None, typer.Option(metavar="KEY=VALUE", help="Only this partition of a folder, such as dt=2026-11-01.")
+    str | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="Only this partition of a folder, such as dt=2026-11-01, or dt=2026-11-01..2026-11-30.",
+    ),
+]
+Goes = Annotated[
+    Into | None,
+    typer.Option(
+        "--into",
+        help="Where a part of a table goes: a copy of the active snapshot, that one in place, or a snapshot alone.",
+        show_default=False,
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a machine.")]

@@ -16,7 +16,7 @@ part from its footer alone. Nothing in it depends on the clock or the machine.
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -38,6 +38,14 @@ _FIXED = (
     ("model_version", pa.string()),
 )
 _METADATA = b"forescore.part"
+_FORMAT: dict[str, Any] = {
+    "compression": "zstd",
+    "use_dictionary": ["status", "code", "field", "model_version"],
+    "column_encoding": {"row": "DELTA_BINARY_PACKED"},
+    "write_statistics": ["row"],
+    "write_page_checksum": True,
+    "store_schema": False,
+}
 
 
 class PartPlan(BaseModel):
@@ -83,22 +91,19 @@ def score_names(scores: Sequence[str]) -> tuple[str, ...]:
 
 
 def write_part(folder: Path, table: pa.Table, info: PartInfo, step: Callable[[str], None] = no_step) -> None:
-    """Writes the part of a chunk. AccountingBroken if the table has not the rows that the counts say."""
+    """Writes the part of a chunk, whose words may be dictionaries: the file says only that they are text.
+
+    AccountingBroken if the table has not the rows that the counts say.
+    """
     info.counts.require_balanced(info.plan.name)
     expected = info.counts.scored + info.counts.rejected
     if table.num_rows != expected or info.counts.input != info.plan.rows:
         raise AccountingBroken(f"{info.plan.name}: {table.num_rows} rows for {info.counts}")
-    described = table.replace_schema_metadata({_METADATA: info.model_dump_json()})
 
     def fill(file: BinaryIO) -> None:
-        pq.write_table(
-            described,
-            file,
-            row_group_size=max(1, table.num_rows),
-            compression="zstd",
-            use_dictionary=["status", "code", "field", "model_version"],
-            write_page_checksum=True,
-        )
+        with pq.ParquetWriter(file, table.schema, **_FORMAT) as writer:
+            writer.add_key_value_metadata({_METADATA: info.model_dump_json()})
+            writer.write_table(table, row_group_size=max(1, table.num_rows))
         file.seek(0)
         if pq.read_metadata(file).num_rows != expected:
             raise RunError(f"{info.plan.name}: the file has not the rows that were written; is the disk sound?")
@@ -118,10 +123,11 @@ def complete_part(folder: Path, plan: PartPlan) -> PartInfo | None:
     return info if whole and info.plan == plan else None
 
 
-def read_part(path: Path) -> pa.Table:
-    """All rows of a part, its pages checked."""
+def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """All rows of a part, its pages checked; only these columns if they are named."""
     try:
-        return pq.read_table(path, page_checksum_verification=True)
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            return file.read(columns=columns)
     except (OSError, pa.ArrowException):
         raise RunError(f"{path}: the part cannot be read; remove it and run the backfill again") from None
 

@@ -2,53 +2,75 @@
 
     claim the version -> lease -> begin -> write in slabs -> verify -> gates -> ready -> promote -> retire the old
 
-Killed anywhere, the same call again ends the same way: readers see the old snapshot until the one flip.
+A run over a part of the entities goes into a copy of the active snapshot (``copying``), in the same steps, or into the
+active snapshot itself (``updating``). Killed anywhere, the same call again ends the same way: readers see the old
+snapshot until the one flip.
 """
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from batch_job.content import Content, Slabs
-from batch_job.gates import Gate, gates, histograms_of
+from batch_job.copying import Copy
+from batch_job.gates import histograms_of
 from batch_job.histograms import decile_edges, histograms
+from batch_job.into import Into
 from batch_job.job import Means
+from batch_job.joining import require_joinable, required
 from batch_job.lease import held_lease, whoami
 from batch_job.lock import run_lock
 from batch_job.manifest import RunManifest, RunState, changed, read_manifest, write_manifest
-from batch_job.report import write_report
-from shared.errors import (
-    RunError,
-    SnapshotHeld,
-    SnapshotNotReady,
-    StoreCorrupt,
-)
+from batch_job.publication import Publication, active_snapshot, resident, state_of
+from batch_job.union import SUBSETS_KEPT, union
+from batch_job.updating import Update, is_updated
+from shared.errors import RunError, SnapshotHeld, StoreCorrupt
 from shared.layout import buckets_for
-from shared.snapshot import Histogram, Lease, SnapshotMeta, SnapshotState
-from shared.store.interfaces import Store
+from shared.snapshot import Histogram, Lease, Lookup, SnapshotMeta, SnapshotState, SubsetRun
+from shared.store.interfaces import PublishBatch, Store
+from shared.ulid import ENTROPY_BYTES, ulid, ulid_milliseconds
 
 
-def publish_run(run_dir: Path, store: Store, means: Means, lease: Lease | None = None) -> RunManifest:
+def publish_run(
+    run_dir: Path, store: Store, means: Means, lease: Lease | None = None, *, into: Into = Into.ALONE
+) -> RunManifest:
     """Publishes a scored run and promotes its snapshot; returns the manifest as it is then.
 
     ``lease``: the one that the whole run holds already; without it, one is acquired. SnapshotHeld if a gate holds it
-    back, LeaseHeld if somebody else publishes, Fenced if they took over meanwhile. A run that was promoted and is still
-    in the store is left alone; one that the store lost is published again.
+    back, LeaseHeld if somebody else publishes, Fenced if they took over meanwhile, MixedVersions if the active
+    snapshot, which it is to join, is of another model. A run that was promoted and is still in the store is left
+    alone; one that the store lost is published again.
     """
     with run_lock(run_dir):
         manifest = read_manifest(run_dir)
         if manifest is None or not manifest.done or manifest.golden_digest is None:
             raise RunError(f"{run_dir}: holds no scored run; run the backfill first")
-        state = _state(store, manifest.snapshot)
-        if manifest.state is RunState.PROMOTED and state is not None:
+        if _is_done(manifest, store):
             return manifest
         store.catalogue.claim(manifest.model_version, manifest.bundle_digest)
         means.observer.step("version claimed")
         with _leased(store, manifest.snapshot, means) if lease is None else nullcontext(lease) as held:
             means.observer.step("lease acquired")
-            manifest = write_manifest(run_dir, changed(manifest, state=RunState.PUBLISHING, reason=None))
+            if into is Into.ACTIVE:
+                return Update(run_dir, changed(manifest, reason=None, into=into), store, held, means).finish()
+            if into is Into.NEW:
+                manifest = _named(manifest, store, means)
+            manifest = changed(manifest, state=RunState.PUBLISHING, reason=None, into=into)
+            manifest = write_manifest(run_dir, manifest)
             means.observer.step("publishing")
             return _Publication(run_dir, manifest, store, held, means).finish()
+
+
+def _is_done(manifest: RunManifest, store: Store) -> bool:
+    if manifest.state is RunState.UPDATED:
+        return is_updated(active_snapshot(store), manifest)
+    if manifest.into is not Into.NEW:
+        return state_of(store, manifest.snapshot) is not None and manifest.state is RunState.PROMOTED
+    active = active_snapshot(store)
+    overtaken = active is not None and manifest.started_at < active.scored_at
+    return manifest.state is RunState.PROMOTED and (overtaken or resident(store, manifest.snapshot) is not None)
 
 
 def _leased(store: Store, snapshot: str, means: Means) -> AbstractContextManager[Lease]:
@@ -56,38 +78,99 @@ def _leased(store: Store, snapshot: str, means: Means) -> AbstractContextManager
     return held_lease(store.leases, snapshot, seconds, stopwatch=means.stopwatch, sleep=means.sleep)
 
 
-@dataclass(slots=True)
-class _Publication:
-    run_dir: Path
-    manifest: RunManifest
-    store: Store
-    lease: Lease
-    means: Means
+def _named(manifest: RunManifest, store: Store, means: Means) -> RunManifest:
+    """The run with the name of its copy. One that was made of another base, or of a base that changed, is not gone on.
 
+    A snapshot's name says when its run began, and the schedule knows by it whether a night has its snapshot. A copy is
+    as old as its base: its name follows right behind the base's.
+    """
+    row = resident(store, manifest.snapshot)
+    if row is not None and row.active:
+        return manifest
+    base = required(active_snapshot(store), manifest.model)
+    require_joinable(base, manifest)
+    if row is not None and row.state in {SnapshotState.WRITING, SnapshotState.RETIRING}:
+        store.control.retire(manifest.snapshot, force=True)
+        row = None
+    same = row is None or row.meta.subsets[:-1] == base.subsets[1 - SUBSETS_KEPT :]
+    if manifest.into is Into.NEW and manifest.base == base.snapshot and same:
+        return manifest
+    began = ulid_milliseconds(base.snapshot.rpartition("-")[2])
+    moment = base.scored_at * 1000 if began is None else began
+    name = f"{manifest.model_version}-{ulid(moment + 1, means.entropy(ENTROPY_BYTES))}"
+    return changed(manifest, snapshot=name, base=base.snapshot)
+
+
+class _Entities(Protocol):
+    """What goes into a snapshot; ``samples``, once all were given: what must come back."""
+
+    samples: dict[str, Lookup]
+
+    def batches(self) -> Iterator[PublishBatch]: ...
+
+
+@dataclass(slots=True)
+class _Publication(Publication):
     def finish(self) -> RunManifest:
         """Does what is not done yet."""
         started = self.means.stopwatch.now()
         snapshot = self.manifest.snapshot
-        active = _active(self.store)
+        active = active_snapshot(self.store)
         if active is None or active.snapshot != snapshot:
             content = Content(self.run_dir, self.manifest)
             content.require_unchanged()
-            meta = self._meta(content)
-            if _state(self.store, snapshot) not in {SnapshotState.READY, SnapshotState.HELD}:
-                self._write(content, meta)
-            self._pass_gates(content, meta, active)
-            self.store.leases.renew(self.lease)
+            if self.manifest.into is Into.NEW:
+                self._copy(content, required(active, self.manifest.model))
+            else:
+                self._alone(content, active)
+            self.renew()
             self.store.control.promote(snapshot, self.lease, by=whoami())
-            self._step("promoted")
+            self.step("promoted")
         for old in retirable(self.store, self.means.settings.gates.keep):
             self.store.control.retire(old)
-            self._step("old snapshot retired")
-        return self._end(RunState.PROMOTED, None, self.means.stopwatch.now() - started)
+            self.step("old snapshot retired")
+        return self.end(RunState.PROMOTED, None, self.means.stopwatch.now() - started)
+
+    def _alone(self, content: Content, active: SnapshotMeta | None) -> None:
+        meta = self._meta(content)
+        if state_of(self.store, meta.snapshot) not in {SnapshotState.READY, SnapshotState.HELD}:
+            self._write(meta, Slabs(content, meta, renew=self.renew))
+        expected = {} if active is None else histograms_of(active)
+        edges = {column: histogram.edges for column, histogram in expected.items()}
+        self._pass_gates(meta, active, histograms(content.scores(), meta.columns, edges))
+
+    def _copy(self, content: Content, base: SnapshotMeta) -> None:
+        row = resident(self.store, self.manifest.snapshot)  # whole, or it would have been removed
+        if row is None:
+            meta = self._united(content, base)
+            self._write(meta, Copy(base, meta, content, self.store.writer, self.renew))
+        else:
+            meta = row.meta
+        expected = histograms_of(base)
+        counted = {column: one for column, one in histograms_of(meta).items() if column in expected}
+        self._pass_gates(meta, base, counted)
+
+    def _united(self, content: Content, base: SnapshotMeta) -> SnapshotMeta:
+        manifest = self.manifest
+        joined = union(base, content, self.store.writer)
+        self.step("surveyed")
+        run = SubsetRun(
+            run=manifest.snapshot,
+            run_key=manifest.run_key,
+            base=base.snapshot,
+            into="new",
+            at=manifest.started_at,
+            by=manifest.created_by,
+            entities=content.published(),
+        )
+        own = {"snapshot": manifest.snapshot, "run_key": manifest.run_key, "created_by": manifest.created_by}
+        entities = self.store.writer.count(base) + joined.added
+        return joined.meta(run).model_copy(update={**own, "buckets": buckets_for(entities)})
 
     def _meta(self, content: Content) -> SnapshotMeta:
         manifest, counts = self.manifest, self.manifest.counts
-        edges = decile_edges(content.tables(), manifest.columns, counts.scored)
-        counted = histograms(content.tables(), manifest.columns, edges)
+        edges = decile_edges(content.scores(), manifest.columns, counts.scored)
+        counted = histograms(content.scores(), manifest.columns, edges)
         empty = Histogram(edges=(), counts=(0,))
         published = content.published()
         return SnapshotMeta(
@@ -111,65 +194,46 @@ class _Publication:
             histograms=tuple(counted.get(column, empty) for column in manifest.columns),
         )
 
-    def _write(self, content: Content, meta: SnapshotMeta) -> None:
+    def _write(self, meta: SnapshotMeta, entities: _Entities) -> None:
         self.store.writer.begin(meta)
-        self._step("snapshot begun")
-        slabs = Slabs(content, meta, renew=lambda: self.store.leases.renew(self.lease))
-        for batch in slabs.batches():
-            self.store.writer.write(meta, batch)
-            self._step("slab written")
-        self._verify(meta, slabs)
-        self._step("verified")
+        self.step("snapshot begun")
+        written = 0
+        for batch in entities.batches():
+            written += self.store.writer.write(meta, batch)
+            self.step("slab written")
+        self._verify(meta, max(written, meta.published), entities.samples)
+        self.step("verified")
 
-    def _verify(self, meta: SnapshotMeta, slabs: Slabs) -> None:
+    def _verify(self, meta: SnapshotMeta, entities: int, samples: dict[str, Lookup]) -> None:
         """The store holds what was written: as many entities, and a sample of them to the bit."""
         count = self.store.writer.count(meta)
-        if count != meta.published:
+        if count != entities:
             raise StoreCorrupt(
-                f"snapshot {meta.snapshot}: the store holds {count} of {meta.published} entities; it evicts or loses "
+                f"snapshot {meta.snapshot}: the store holds {count} of {entities} entities; it evicts or loses "
                 "keys: give it memory and maxmemory-policy noeviction, then run the same command again"
             )
-        ids = list(slabs.samples)
+        ids = list(samples)
         for entity_id, found in zip(ids, self.store.writer.read(meta, ids), strict=True):
-            if found != slabs.samples[entity_id]:
+            if found != samples[entity_id]:
                 raise StoreCorrupt(
                     f"snapshot {meta.snapshot}: an entity reads back otherwise than written; run it again"
                 )
 
-    def _pass_gates(self, content: Content, meta: SnapshotMeta, active: SnapshotMeta | None) -> None:
-        expected = {} if active is None else histograms_of(active)
-        edges = {column: histogram.edges for column, histogram in expected.items()}
-        counted = histograms(content.tables(), meta.columns, edges)
-        found = gates(meta, active, counted, self.means.settings.gates)
-        failed = [gate for gate in found if not gate.passed]
-        if failed:
-            self._hold(meta.snapshot, failed)
+    def _pass_gates(self, meta: SnapshotMeta, active: SnapshotMeta | None, counted: dict[str, Histogram]) -> None:
+        numbers = self.failed_gates(meta, active, counted)
+        if numbers is not None:
+            self._hold(meta.snapshot, numbers)
         self.store.control.mark(meta.snapshot, SnapshotState.READY)
-        self._step("ready")
+        self.step("ready")
 
-    def _hold(self, snapshot: str, failed: list[Gate]) -> None:
-        numbers = "; ".join(f"{gate.name}: {gate.numbers}" for gate in failed)
+    def _hold(self, snapshot: str, numbers: str) -> None:
         self.store.control.mark(snapshot, SnapshotState.HELD)
-        self._step("held")
-        self._end(RunState.HELD, numbers, 0.0)
+        self.step("held")
+        self.end(RunState.HELD, numbers, 0.0)
         raise SnapshotHeld(
             f"snapshot {snapshot} is held and the old one stays active: {numbers}; if that is right: "
             f"forescore promote {snapshot} --force"
         )
-
-    def _end(self, state: RunState, reason: str | None, seconds: float) -> RunManifest:
-        spent = {**self.manifest.seconds, "publish": seconds}
-        finished = changed(
-            self.manifest, state=state, reason=reason, seconds=spent, finished_at=int(self.means.clock.now())
-        )
-        write_report(self.run_dir, finished)
-        self._step("reported")
-        write_manifest(self.run_dir, finished)
-        self._step(state.value)
-        return finished
-
-    def _step(self, name: str) -> None:
-        self.means.observer.step(name)
 
 
 def retirable(store: Store, keep: int) -> list[str]:
@@ -180,18 +244,3 @@ def retirable(store: Store, keep: int) -> list[str]:
     ordered = [name for name in promoted if name in ready] + sorted(ready - set(promoted), reverse=True)
     unfinished = [row.meta.snapshot for row in listed if row.state is SnapshotState.RETIRING]
     return [*ordered[keep - 1 :], *unfinished]
-
-
-def _active(store: Store) -> SnapshotMeta | None:
-    try:
-        active = store.catalogue.active()
-    except StoreCorrupt:  # what cannot be read cannot be compared with, and is best replaced
-        return None
-    return None if active is None else active.meta
-
-
-def _state(store: Store, snapshot: str) -> SnapshotState | None:
-    states = {row.meta.snapshot: row.state for row in store.catalogue.snapshots()}
-    if states.get(snapshot) is SnapshotState.RETIRING:
-        raise SnapshotNotReady(f"snapshot {snapshot} was retired; --force scores and publishes anew")
-    return states.get(snapshot)

@@ -8,22 +8,22 @@ same bundle, so that the others get the same bits. ``python -m batch_job.quarant
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from threading import Thread
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 
+from batch_job.forward import Certified, ForwardThreads, Opener, TooLong, merged
 from shared.codes import Code, Rejection
 from shared.encode import Encoded
 from shared.errors import ScoringError
-from shared.scorer import Scored, Scores, score_each
+from shared.scorer import Scored, score_each
 
 MIN_SECONDS = 5.0
 """A few rows are given this long, where the limit of a whole chunk is longer."""
@@ -35,25 +35,17 @@ OPEN_SECONDS = 300.0
 """How long the process of the quarantine may take to open the bundle."""
 
 
-class Certified(Scores, Protocol):
-    """Scores that were proven on this host."""
-
-    @property
-    def golden_digest(self) -> str:
-        """sha256 over the golden scores' bits, as computed on this host."""
-        ...
-
-
-Opener = Callable[[], Certified]
-
-
 class TimedScores:
-    """``score_each`` with a limit. ``open_scores`` must be picklable: it is called again in the quarantine."""
+    """``score_each`` with a limit. ``open_scores`` must be picklable: it is called again in the quarantine.
 
-    def __init__(self, open_scores: Opener, seconds: float) -> None:
+    Opening begins at once, in another thread.
+    """
+
+    def __init__(self, open_scores: Opener, seconds: float, threads: int = 1) -> None:
         self._open_scores = open_scores
         self._seconds = seconds
-        self._worker = _Worker(open_scores)
+        self._threads = threads
+        self._workers = ForwardThreads(open_scores, threads)
         self._hanging = 0
 
     def __enter__(self) -> Self:
@@ -62,20 +54,21 @@ class TimedScores:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._worker.end()
+        self._workers.end()
 
     @property
     def opened(self) -> Certified:
         """What scores, once it is open."""
-        return self._worker.opened()
+        return self._workers.opened()
 
     def score_each(self, encoded: Encoded) -> Scored:
         """As ``shared.scorer.score_each``; a row for which the model does not come back is rejected with TIMEOUT."""
-        self._worker.opened()  # opening does not count against the limit
+        self._workers.opened()  # opening does not count against the limit
         try:
-            return self._worker.ask(encoded, self._seconds)
-        except _TooLong:
-            self._worker = _Worker(self._open_scores)  # the other one is lost to whatever it hangs in
+            return self._workers.score_each(encoded, self._seconds)
+        except TooLong:
+            self._workers.end()
+            self._workers = ForwardThreads(self._open_scores, self._threads)  # some are lost to whatever they hang in
             return self._apart(encoded)
 
     def _apart(self, encoded: Encoded) -> Scored:
@@ -93,7 +86,7 @@ class TimedScores:
                 else:
                     self._count_hanging()
                     lost.append(Rejection(row=int(encoded.rows[positions[0]]), code=outcome))
-        return _merged(found, [*encoded.rejections, *lost])
+        return merged(found, [*encoded.rejections, *lost])
 
     def _limit(self, rows: int, of: int) -> float:
         return max(self._seconds * rows / of, min(self._seconds, MIN_SECONDS))
@@ -110,63 +103,6 @@ class TimedScores:
 def _halves(positions: np.ndarray) -> list[np.ndarray]:
     middle = (len(positions) + 1) // 2
     return [half for half in (positions[middle:], positions[:middle]) if len(half)]
-
-
-def _merged(found: list[Scored], rejections: list[Rejection]) -> Scored:
-    """The parts, which are in the order of their rows: only the rejections need sorting."""
-    if not found:
-        raise ScoringError("the model does not come back even for no rows at all; look into it")
-    every = [*rejections, *(rejection for part in found for rejection in part.rejections)]
-    return Scored(
-        rows=np.concatenate([part.rows for part in found]),
-        scores=np.concatenate([part.scores for part in found]),
-        rejections=tuple(sorted(every, key=lambda rejection: rejection.row)),
-    )
-
-
-class _TooLong(Exception):
-    """A pass exceeded its limit; never leaves this module."""
-
-
-class _Worker:
-    """One thread that opens the scores and makes all forward passes, as the settings of torch's threads ask for."""
-
-    def __init__(self, open_scores: Opener) -> None:
-        self._requests: SimpleQueue[tuple[Encoded, Future[Scored]] | None] = SimpleQueue()
-        self._scores: Future[Certified] = Future()
-        Thread(target=self._work, args=(open_scores,), name="forward", daemon=True).start()
-
-    def opened(self) -> Certified:
-        return self._scores.result()
-
-    def ask(self, encoded: Encoded, seconds: float) -> Scored:
-        answer: Future[Scored] = Future()
-        self._requests.put((encoded, answer))
-        try:
-            return answer.result(timeout=seconds)
-        except TimeoutError:
-            if answer.done():
-                raise
-            raise _TooLong from None
-
-    def end(self) -> None:
-        self._requests.put(None)
-
-    def _work(self, open_scores: Opener) -> None:
-        with _answering(self._scores):
-            self._scores.set_result(open_scores())
-        while (request := self._requests.get()) is not None:
-            encoded, answer = request
-            with _answering(answer):
-                answer.set_result(score_each(self._scores.result(), encoded))
-
-
-@contextmanager
-def _answering(answer: Future[Scored] | Future[Certified]) -> Iterator[None]:
-    try:
-        yield
-    except BaseException as error:  # noqa: BLE001 - it is raised where the answer is waited for
-        answer.set_exception(error)
 
 
 @contextmanager

@@ -16,14 +16,21 @@ from shared.errors import SourceError
 MAX_ROW_GROUP_BYTES = 8 * 1024**3
 """The most bytes (uncompressed, of the columns that are read) of one Parquet row group."""
 
+NONE_CODED: frozenset[str] = frozenset()
+
 
 class Reader(Protocol):
     def schema(self, path: str) -> pa.Schema:
         """The columns of the file, in its order."""
         ...
 
-    def batches(self, path: str, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
-        """The file's rows in order; one batch has about ``rows`` rows, or what the format reads at once."""
+    def batches(
+        self, path: str, columns: Sequence[str], rows: int, coded: frozenset[str] = NONE_CODED
+    ) -> Iterator[pa.Table]:
+        """The file's rows in order; one batch has about ``rows`` rows, or what the format reads at once.
+
+        ``coded`` columns of text come as dictionaries where the file has them so, which saves writing each text out.
+        """
         ...
 
 
@@ -55,9 +62,11 @@ class _Parquet:
         with self.filesystem.open_input_file(path) as source:
             return pq.ParquetFile(source).schema_arrow
 
-    def batches(self, path: str, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
+    def batches(
+        self, path: str, columns: Sequence[str], rows: int, coded: frozenset[str] = NONE_CODED
+    ) -> Iterator[pa.Table]:
         with self.filesystem.open_input_file(path) as source:
-            file = pq.ParquetFile(source)
+            file = pq.ParquetFile(source, read_dictionary=sorted(coded))
             _require_bounded(path, file.metadata, frozenset(columns))
             for batch in file.iter_batches(batch_size=rows, columns=list(columns)):
                 yield pa.Table.from_batches([batch])
@@ -71,7 +80,13 @@ class _Csv:
         names = read_header(self.filesystem, path)
         return pa.schema([(name, pa.string()) for name in names])
 
-    def batches(self, path: str, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:  # noqa: ARG002 lines are read in blocks of bytes
+    def batches(
+        self,
+        path: str,
+        columns: Sequence[str],
+        rows: int,  # noqa: ARG002 lines are read in blocks of bytes
+        coded: frozenset[str] = NONE_CODED,  # noqa: ARG002 CSV has no dictionaries
+    ) -> Iterator[pa.Table]:
         return read_csv(self.filesystem, path, columns)
 
 
@@ -83,7 +98,13 @@ class _Arrow:
         with self.filesystem.open_input_file(path) as source:
             return pa.ipc.open_file(source).schema
 
-    def batches(self, path: str, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
+    def batches(
+        self,
+        path: str,
+        columns: Sequence[str],
+        rows: int,
+        coded: frozenset[str] = NONE_CODED,  # noqa: ARG002 columns come as the file has them
+    ) -> Iterator[pa.Table]:
         with self.filesystem.open_input_file(path) as source:
             file = pa.ipc.open_file(source)
             for index in range(file.num_record_batches):

@@ -7,6 +7,7 @@ import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from batch_job.atomic import write_atomic
+from batch_job.into import Into
 from batch_job.manifest import RunManifest, RunState
 
 _TOP = 10
@@ -24,6 +25,7 @@ def report(manifest: RunManifest) -> dict[str, object]:
     """The report as data."""
     return {
         **manifest.model_dump(mode="json", include=set(_REPORTED)),
+        "snapshot": manifest.joined,
         "rows_per_second": _speed(manifest),
         "started_at": _moment(manifest.started_at),
         "finished_at": None if manifest.finished_at is None else _moment(manifest.finished_at),
@@ -40,6 +42,10 @@ _REPORTED = (
     "model_version",
     "input_path",
     "output_path",
+    "partition",
+    "entities_not_found",
+    "into",
+    "base",
     "counts",
     "seconds",
     "run_key",
@@ -59,9 +65,13 @@ def summary(manifest: RunManifest) -> list[tuple[str, str]]:
     ]
     if manifest.seconds:
         rows.append(("time", _times(manifest)))
+    if manifest.entities_not_found is not None:
+        rows.append(("not found", f"{manifest.entities_not_found:,} of the ids in {manifest.entities}"))
     rows.append(("parts", manifest.output_path))
     if manifest.state is not RunState.SCORED:
-        rows.append(("snapshot", manifest.snapshot))
+        rows.append(("snapshot", manifest.joined))
+    if manifest.base is not None:
+        rows.append(("into", _into(manifest, manifest.base)))
     rows.append(("state", f"{manifest.state.value}" + (f": {manifest.reason}" if manifest.reason else "")))
     return rows
 
@@ -71,9 +81,13 @@ def next_steps(manifest: RunManifest) -> list[str]:
     steps = []
     if manifest.state is RunState.SCORED:
         steps.append("publish: the same command without --no-publish")
-    if manifest.state is RunState.HELD:
+    if manifest.state is RunState.HELD and manifest.into is Into.ACTIVE:
+        steps.append("look at what it would become: the same command with --into new")
+    elif manifest.state is RunState.HELD:
         steps.append(f"look at the numbers, then: forescore promote {manifest.snapshot} --force")
-    if manifest.state is RunState.PROMOTED:
+    if manifest.state is RunState.UPDATED:
+        steps.append("know that no rollback undoes this: one leads to the whole snapshot before")
+    if manifest.state in {RunState.PROMOTED, RunState.UPDATED}:
         steps.append("ask for a score: forescore get ENTITY")
     if manifest.counts.rejections:
         first = manifest.counts.rejections[0]
@@ -86,6 +100,12 @@ def aligned(rows: list[tuple[str, str]]) -> str:
     """Label and text in two columns."""
     width = max((len(label) for label, _ in rows), default=0)
     return "\n".join(f"{label:<{width}}  {text}" for label, text in rows)
+
+
+def _into(manifest: RunManifest, base: str) -> str:
+    if manifest.into is Into.ACTIVE:
+        return "the active snapshot itself, in place"
+    return f"a copy of {base}, in which these entities were replaced or added"
 
 
 def _rejected(manifest: RunManifest) -> str:

@@ -57,23 +57,21 @@ def prepare(chunk: Chunk, plan: PartPlan, survey: Survey, encoder: Encoder, enti
 def assemble(prepared: Prepared, scored: Scored, columns: tuple[str, ...], version: str) -> tuple[pa.Table, PartInfo]:
     """The part of a chunk: every row that is no duplicate, in order, with its scores or the reason why not."""
     rows = prepared.plan.rows
-    codes = np.full(rows, None, dtype=object)
-    fields = np.full(rows, None, dtype=object)
+    rejections = [*prepared.rejections, *_in_chunk(prepared, scored)]
     found, rejected, kept = np.zeros(rows, dtype=np.bool_), np.zeros(rows, dtype=np.bool_), ~prepared.lost
     found[prepared.positions[scored.rows]] = True
-    for rejection in (*prepared.rejections, *_in_chunk(prepared, scored)):
-        row = rejection.row
-        rejected[row], codes[row], fields[row] = True, rejection.code.text, rejection.field
+    rejected[[rejection.row for rejection in rejections]] = True
     _require_each_once(prepared, found, rejected)
     scores = np.zeros((rows, len(columns)), dtype=np.float32)
     scores[found] = scored.scores
+    numbers = prepared.plan.first_row + np.arange(rows, dtype=np.int64)
     data = [
-        prepared.ids.filter(pa.array(kept)),
-        pa.array((prepared.plan.first_row + np.arange(rows, dtype=np.int64))[kept]),
-        pa.array(np.where(found, SCORED, REJECTED)[kept], pa.string()),
-        pa.array(codes[kept], pa.string()),
-        pa.array(fields[kept], pa.string()),
-        pa.repeat(pa.scalar(version), int(kept.sum())),
+        prepared.ids if kept.all() else prepared.ids.filter(pa.array(kept)),
+        pa.array(numbers[kept]),
+        _words([SCORED, REJECTED], rejected[kept]),
+        _reasons(rejections, [rejection.code.text for rejection in rejections], rows).filter(pa.array(kept)),
+        _reasons(rejections, [rejection.field for rejection in rejections], rows).filter(pa.array(kept)),
+        _words([version], np.zeros(int(kept.sum()), np.int8)),
         *(pa.array(scores[kept, place], mask=~found[kept]) for place in range(len(columns))),
     ]
     counts = Counts(
@@ -81,9 +79,23 @@ def assemble(prepared: Prepared, scored: Scored, columns: tuple[str, ...], versi
         scored=int(found.sum()),
         rejected=int(rejected.sum()),
         duplicate=int(prepared.lost.sum()),
-        rejections=rejection_counts(zip(codes[rejected], fields[rejected], strict=True)),
+        rejections=rejection_counts((rejection.code.text, rejection.field) for rejection in rejections),
     )
-    return pa.table(data, schema=part_schema(columns)), PartInfo(plan=prepared.plan, counts=counts)
+    return pa.table(data, names=part_schema(columns).names), PartInfo(plan=prepared.plan, counts=counts)
+
+
+def _words(words: list[str], places: npt.NDArray[np.int8] | npt.NDArray[np.bool_]) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(places.astype(np.int8)), pa.array(words, pa.string()))
+
+
+def _reasons(rejections: list[Rejection], words: list[str | None], rows: int) -> pa.DictionaryArray:
+    """A word for each rejected row, null for all others."""
+    distinct = sorted({word for word in words if word is not None})
+    numbers = {word: place for place, word in enumerate(distinct)}
+    places = np.full(rows, -1, np.int32)
+    places[[rejection.row for rejection in rejections]] = [-1 if word is None else numbers[word] for word in words]
+    indices = pa.array(places, mask=places < 0)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(distinct, pa.string()))
 
 
 def _in_chunk(prepared: Prepared, scored: Scored) -> list[Rejection]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from batch_job.counts import Counts, total
 from batch_job.duplicates import Duplicates, Survey, survey
+from batch_job.forward import passes_at_once
 from batch_job.gates import RejectionLimit
 from batch_job.job import Job, Means, new_manifest, open_job, opener
 from batch_job.lock import run_lock
@@ -18,7 +19,7 @@ from batch_job.manifest import PARTS, Part, RunManifest, RunState, changed, read
 from batch_job.parts import PartInfo, PartPlan, complete_part, part_digest, plan_parts, write_part
 from batch_job.pipeline import flow
 from batch_job.progress import OPENED, Observer, Silent
-from batch_job.quarantine import Certified, TimedScores
+from batch_job.quarantine import TimedScores
 from batch_job.report import write_report
 from batch_job.rows import Prepared, assemble, prepare
 from batch_job.source import Selection
@@ -44,6 +45,7 @@ def score_batch(  # noqa: PLR0913 - each is an option of `forescore backfill`, g
     where: str | None = None,
     limit: int | None = None,
     entities: Path | None = None,
+    model_version: str | None = None,
     max_rejected: str | None = None,
     force: bool = False,
     settings: Settings | None = None,
@@ -54,10 +56,18 @@ def score_batch(  # noqa: PLR0913 - each is an option of `forescore backfill`, g
     ``path``: a Parquet, CSV or Arrow file, a folder of them, a pattern, or an object-store URI. The same call again
     resumes what was interrupted and returns at once what is done; ``force`` starts anew. ``max_rejected``: a share
     (``"10%"``) or a count of rows above which TooManyRejected is raised; None: rejected rows are only counted.
+    ``partition``: ``"dt=2026-11-01"``, or a range, ``"dt=2026-11-01..2026-11-30"``. ``model_version``: the one that the
+    bundle must have, else SettingsError.
     """
     selection = Selection(partition=partition, where=where, limit=limit, entities=entities)
     job = open_job(
-        path, bundle=bundle, chunk_size=chunk_size, order_by=order_by, duplicates=duplicates, selection=selection
+        path,
+        bundle=bundle,
+        chunk_size=chunk_size,
+        order_by=order_by,
+        duplicates=duplicates,
+        selection=selection,
+        model_version=model_version,
     )
     means = Means(settings=settings or load_settings(), observer=observer or Silent())
     allowed = None if max_rejected is None else RejectionLimit(max_rejected)
@@ -114,61 +124,64 @@ class _Run:
             if manifest.state is RunState.SCORED:
                 self._require_few_rejected(manifest.counts, manifest.counts.input)
             return manifest
+        limit = self.means.settings.batch.chunk_timeout_seconds
+        with TimedScores(opener(self.job, self.means), limit, passes_at_once(self.means.settings)) as scores:
+            found = self._surveyed(stages)
+            plans = list(plan_parts(self.job.key, found.rows, self.job.chunk_size))
+            self.means.observer.planned(manifest, found.rows)
+            for plan in plans:
+                if (info := complete_part(self.out / PARTS, plan)) is not None:
+                    self._note(info, found.rows, resumed=True)
+            if len(self.infos) < len(plans):
+                manifest = self._certified(manifest, scores, stages)
+                self._make_parts(plans, found, scores, stages)
+        self.means.observer.step("parts complete")
+        return self._account(manifest, found, stages)
+
+    def _surveyed(self, stages: StageTimer) -> Survey:
         with stages.stage("survey"):
             found = survey(self.job.source, self.job.duplicates, self.out / SPOOL)
         if not found.rows:
             raise SourceError(
                 f"{self.job.source.files.table}: no rows are left to score; look at the table and the filters"
             )
-        plans = list(plan_parts(self.job.key, found.rows, self.job.chunk_size))
-        self.means.observer.planned(manifest, found.rows)
-        for plan in plans:
-            if (info := complete_part(self.out / PARTS, plan)) is not None:
-                self._note(info, found.rows, resumed=True)
-        manifest = self._make_parts(manifest, plans, found, stages)
-        self.means.observer.step("parts complete")
-        return self._account(manifest, found, stages)
+        return found
 
     def _all_there(self, manifest: RunManifest) -> bool:
         plans = plan_parts(self.job.key, manifest.counts.input, self.job.chunk_size)
         return all(complete_part(self.out / PARTS, plan) is not None for plan in plans)
 
-    def _make_parts(
-        self, manifest: RunManifest, plans: list[PartPlan], found: Survey, stages: StageTimer
-    ) -> RunManifest:
-        if len(self.infos) == len(plans):
-            return manifest
-        schema, version = self.job.bundle.schema, self.job.bundle.version
-        with TimedScores(opener(self.job, self.means), self.means.settings.batch.chunk_timeout_seconds) as scores:
-            with stages.stage("open"):
-                manifest = self._certified(manifest, scores.opened)
-            self.means.observer.step(OPENED)
-
-            def forward(prepared: Prepared) -> tuple[Prepared, Scored]:
-                with stages.stage("forward"):
-                    scored = scores.score_each(prepared.encoded)
-                self.means.observer.step(f"chunk {prepared.plan.index} scored")
-                return prepared, scored
-
-            def write(item: tuple[Prepared, Scored]) -> None:
-                with stages.stage("write"):
-                    table, info = assemble(*item, schema.columns, version)
-                    write_part(self.out / PARTS, table, info, self.means.observer.step)
-                self._note(info, found.rows, resumed=False)
-
-            flow(self._prepared(plans, found, stages), forward, write)
+    def _certified(self, manifest: RunManifest, scores: TimedScores, stages: StageTimer) -> RunManifest:
+        """Parts of one run have the bits of one host kind."""
+        with stages.stage("open"):
+            digest = scores.opened.golden_digest
+        if manifest.golden_digest is not None and manifest.golden_digest != digest:
+            raise RunError(
+                f"{self.out}: this run began where the golden rows score to other bits (another processor, device, "
+                "engine or torch); go on there, or start anew with --force"
+            )
+        manifest = write_manifest(
+            self.out, changed(manifest, state=RunState.SCORING, reason=None, golden_digest=digest)
+        )
+        self.means.observer.step(OPENED)
         return manifest
 
-    def _certified(self, manifest: RunManifest, scores: Certified) -> RunManifest:
-        """Parts of one run have the bits of one host kind."""
-        if manifest.golden_digest is not None and manifest.golden_digest != scores.golden_digest:
-            raise RunError(
-                f"{self.out}: this run began where the golden rows score to other bits (another processor, device or "
-                "torch); go on there, or start anew with --force"
-            )
-        return write_manifest(
-            self.out, changed(manifest, state=RunState.SCORING, reason=None, golden_digest=scores.golden_digest)
-        )
+    def _make_parts(self, plans: list[PartPlan], found: Survey, scores: TimedScores, stages: StageTimer) -> None:
+        schema, version = self.job.bundle.schema, self.job.bundle.version
+
+        def forward(prepared: Prepared) -> tuple[Prepared, Scored]:
+            with stages.stage("forward"):
+                scored = scores.score_each(prepared.encoded)
+            self.means.observer.step(f"chunk {prepared.plan.index} scored")
+            return prepared, scored
+
+        def write(item: tuple[Prepared, Scored]) -> None:
+            with stages.stage("write"):
+                table, info = assemble(*item, schema.columns, version)
+                write_part(self.out / PARTS, table, info, self.means.observer.step)
+            self._note(info, found.rows, resumed=False)
+
+        flow(self._prepared(plans, found, stages), forward, write)
 
     def _prepared(self, plans: list[PartPlan], found: Survey, stages: StageTimer) -> Iterator[Prepared]:
         encoder = Encoder(self.job.bundle.fitted)
@@ -212,6 +225,7 @@ class _Run:
             reason=None,
             counts=counts,
             parts=parts,
+            entities_not_found=found.not_found,
             seconds=stages.seconds,
             finished_at=int(self.means.clock.now()),
         )

@@ -2,14 +2,16 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from batch_job.nightly import Nightly
 from batch_job.options import DuplicateRule, Duplicates, MaxRejected, OrderBy, Where
 from shared.errors import BundleNotFound, SettingsError
-from shared.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
 
 
 def register(app: typer.Typer) -> None:
@@ -81,15 +83,17 @@ def schedule(  # noqa: PLR0913 - a command's options are its parameters
         raise typer.Exit(run_schedule(nightly, settings))
 
 
-def _settings(cron: str | None, timezone: str | None, port: int | None) -> Settings:
+def _settings(cron: str | None, timezone: str | None, port: int | None) -> "Settings":
     """The environment's settings, and over them what the command line says."""
+    from shared.settings import load_settings  # noqa: PLC0415 - `forescore --help` loads no pydantic
+
     settings = load_settings()
     given = {"cron": cron, "timezone": timezone, "port": port}
     told = {name: value for name, value in given.items() if value is not None}
     return settings.model_copy(update={"schedule": settings.schedule.model_copy(update=told)})
 
 
-def _places(settings: Settings, bundle: Path | None, table: str | None) -> tuple[Path, str]:
+def _places(settings: "Settings", bundle: Path | None, table: str | None) -> tuple[Path, str]:
     place, source = bundle or settings.bundle, table or settings.schedule.table
     if place is None or source is None:
         raise SettingsError(
@@ -101,7 +105,7 @@ def _places(settings: Settings, bundle: Path | None, table: str | None) -> tuple
     return place, source
 
 
-def _last_due(settings: Settings) -> datetime:
+def _last_due(settings: "Settings") -> datetime:
     """What is unfinished since then is resumed."""
     from batch_job.schedule import Nights  # noqa: PLC0415 - `forescore --help` loads no apscheduler
 

@@ -149,14 +149,24 @@ def _answer(found: Lookup, meta: SnapshotMeta) -> dict[str, object]:
             )
 
 
-_HEAD = ("snapshot", "state", "scored", "rejected", "scored at", "data as of", "by")
+_HEAD = ("snapshot", "state", "scored", "rejected", "scored at", "data as of", "by", "parts")
 
 
 def _cells(row: Listed) -> tuple[str, ...]:
     meta = row.meta
     moments = (_moment(meta.scored_at) or "", _moment(meta.data_as_of) or "")
     state = "active" if row.active else row.state.value
-    return (meta.snapshot, state, f"{meta.scored:,}", f"{meta.rejected:,}", *moments, meta.created_by)
+    return (meta.snapshot, state, f"{meta.scored:,}", f"{meta.rejected:,}", *moments, meta.created_by, _parts(meta))
+
+
+def _parts(meta: SnapshotMeta) -> str:
+    """Which runs over a part of the entities went into it, the last one told."""
+    if not meta.subsets:
+        return ""
+    last = meta.subsets[-1]
+    how = f"copy of {last.base}" if last.into == "new" else "updated in place" if last.whole else "half updated"
+    more = f", and {len(meta.subsets) - 1} more before" if len(meta.subsets) > 1 else ""
+    return f"{how}: {last.entities:,} entities of {_moment(last.at)}{more}"
 
 
 def _as_dict(row: Listed) -> dict[str, object]:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from batch_job.column_types import agreed
 from batch_job.csv_lines import MALFORMED
 from batch_job.files import InputFile, InputFiles, find_files
-from batch_job.readers import Reader, open_reader, reading
+from batch_job.readers import NONE_CODED, Reader, open_reader, reading
 from batch_job.where import Where, parse_where
 from shared.errors import ColumnMissing, SettingsError, SourceError
 from shared.ids import id_column, require_id_type
@@ -28,16 +28,24 @@ from shared.ids import id_column, require_id_type
 READ_ROWS = 65_536
 """The most rows of one read."""
 
+_CODED = pa.dictionary(pa.int32(), pa.string())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which rows of the table are scored: those of one partition (``key=value``), that meet a condition
-    (``batch_job.where``), whose ids a file lists (one a line), and only the first so many of these."""
+    """Which rows of the table are scored: those of one partition (``key=value``) or a range of them
+    (``key=first..last``), that meet a condition (``batch_job.where``), whose ids a file lists (one a line), and only
+    the first so many of these."""
 
     partition: str | None = None
     where: str | None = None
     limit: int | None = None
     entities: Path | None = None
+
+    @property
+    def everything(self) -> bool:
+        """Whether it leaves no row out."""
+        return self == EVERYTHING
 
 
 EVERYTHING = Selection()
@@ -76,6 +84,8 @@ class Source:
     entity: str
     columns: tuple[str, ...]
     """The columns of a chunk: the id and the features."""
+    coded: frozenset[str]
+    """Those of them that come as dictionaries: each distinct text is there once."""
     order_by: str | None
     where: Where | None
     wanted: pa.Array | None
@@ -99,23 +109,24 @@ class Source:
     def chunks(self, size: int) -> Iterator[Chunk]:
         """All rows, in order, in chunks of exactly ``size`` rows; the last one may be shorter."""
         row = 0
-        for index, table in enumerate(_rechunked(self._rows(self.columns, min(size, READ_ROWS)), size)):
+        for index, table in enumerate(_rechunked(self._rows(self.columns, min(size, READ_ROWS), self.coded), size)):
             flags = table[MALFORMED].to_numpy() if MALFORMED in table.column_names else np.zeros(table.num_rows, bool)
             yield Chunk(index=index, first_row=row, table=table.select(self.columns), malformed=flags)
             row += table.num_rows
 
-    def id_batches(self) -> Iterator[Keys]:
-        """The ids of all rows, in order, without their features."""
-        columns = [self.entity] if self.order_by is None else [self.entity, self.order_by]
+    def id_batches(self, *, ordered: bool = True) -> Iterator[Keys]:
+        """The ids of all rows, in order; with the ``order_by`` column if they are to be ``ordered``."""
+        order_by = self.order_by if ordered else None
+        columns = [self.entity] if order_by is None else [self.entity, order_by]
         for table in self._rows(columns, READ_ROWS):
-            order = None if self.order_by is None else table[self.order_by]
+            order = None if order_by is None else table[order_by]
             yield Keys(ids=id_column(table[self.entity], self.entity).text, order=order)
 
-    def _rows(self, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
+    def _rows(self, columns: Sequence[str], rows: int, coded: frozenset[str] = NONE_CODED) -> Iterator[pa.Table]:
         left = self.selection.limit
         needed = list(dict.fromkeys([self.entity, *columns, *(self.where.columns if self.where else ())]))
         for file in self.files.files:
-            for table in self._read(file, needed, rows):
+            for table in self._read(file, needed, rows, coded):
                 kept = self._filtered(table)
                 if left is not None:
                     kept = kept.slice(0, left)
@@ -125,21 +136,21 @@ class Source:
                 if left == 0:
                     return
 
-    def _read(self, file: InputFile, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
+    def _read(self, file: InputFile, columns: Sequence[str], rows: int, coded: frozenset[str]) -> Iterator[pa.Table]:
         own = [name for name in columns if name not in file.partitions]
         with reading(file.path):
-            for table in self.reader.batches(file.path, own, rows):
-                yield self._conformed(table, file, columns)
+            for table in self.reader.batches(file.path, own, rows, coded):
+                yield self._conformed(table, file, columns, coded)
 
-    def _conformed(self, table: pa.Table, file: InputFile, columns: Sequence[str]) -> pa.Table:
+    def _conformed(self, table: pa.Table, file: InputFile, columns: Sequence[str], coded: frozenset[str]) -> pa.Table:
         """The columns in the asked order, the folder's among them, in the types that they have throughout the table."""
         for name in columns:
             if name in file.partitions:
                 table = table.append_column(name, pa.repeat(pa.scalar(file.partitions[name], pa.string()), len(table)))
         extra = [MALFORMED] if MALFORMED in table.column_names else []
-        kinds = [(name, self.schema.field(name).type) for name in columns] + [(name, pa.bool_()) for name in extra]
+        kinds = {name: self.schema.field(name).type for name in columns} | {name: pa.bool_() for name in extra}
         try:
-            return table.select([*columns, *extra]).cast(pa.schema(kinds))
+            return pa.table({name: _as(table[name], kind, coded=name in coded) for name, kind in kinds.items()})
         except pa.ArrowInvalid:
             raise SourceError(
                 f"{file.path}: a whole number does not fit the float64 that other files have in its column; "
@@ -160,10 +171,11 @@ def open_source(
     *,
     entity: str,
     features: Iterable[str],
+    coded: Iterable[str] = (),
     order_by: str | None = None,
     selection: Selection = EVERYTHING,
 ) -> Source:
-    """Looks at a table before anything is scored.
+    """Looks at a table before anything is scored. ``coded``: the features that have few distinct values.
 
     TableNotFound, ColumnMissing, ColumnRefused or SourceError say what is wrong with it; SettingsError says what is
     wrong with the selection.
@@ -179,6 +191,8 @@ def open_source(
     require_id_type(schema.field(entity).type, entity)
     if where is not None:
         where.apply(schema.empty_table())  # a column and a literal that do not fit are found before an hour's work
+    compared = {entity, order_by, *(where.columns if where else ())}
+    texts = frozenset(name for name in coded if name not in compared and schema.field(name).type == pa.string())
     wanted = None if selection.entities is None else _read_entities(selection.entities)
     return Source(
         files=files,
@@ -187,10 +201,19 @@ def open_source(
         schema=schema,
         entity=entity,
         columns=columns,
+        coded=texts,
         order_by=order_by,
         where=where,
         wanted=wanted,
     )
+
+
+def _as(column: pa.ChunkedArray, kind: pa.DataType, *, coded: bool) -> pa.ChunkedArray:
+    """The column in the type that it has throughout the table, as a dictionary if it comes so."""
+    if coded and column.type == _CODED:
+        return column
+    column = column.cast(kind)
+    return column.dictionary_encode() if coded else column
 
 
 def _schema(files: InputFiles, reader: Reader, needed: Sequence[str]) -> pa.Schema:

@@ -101,7 +101,7 @@ def test_a_held_snapshot_is_3_and_can_be_promoted(command: Command, bundle: Bund
     path = write()
     assert command("backfill", bundle.path, path) == 0
     old = command.told("snapshot")
-    assert command("backfill", bundle.path, path, "--limit", 2) == 3
+    assert command("backfill", bundle.path, path, "--limit", 2, "--into", "alone") == 3
     held = command.told("snapshot")
     assert f"snapshot {held} is held and the old one stays active: coverage" in command.err
     assert f"forescore promote {held} --force" in command.err

@@ -3,12 +3,14 @@
 from datetime import date
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from batch_job import duplicates
 from batch_job.duplicates import Survey, survey
 from batch_job.source import Source, open_source
 from shared.errors import ColumnRefused, DuplicateIds
@@ -120,3 +122,9 @@ def test_the_losers_of_a_chunk() -> None:
     found = Survey(rows=10, losers=pa.array([1, 4, 5, 9]).to_numpy())
     assert found.lost(4, 3).tolist() == [True, True, False]
     assert found.lost(6, 3).tolist() == [False, False, False]
+
+
+def test_ids_that_share_a_fingerprint_are_compared_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fingerprint only says where to look: even if all ids had the same, only equal texts would be duplicates."""
+    monkeypatch.setattr(duplicates, "fingerprints", lambda ids: np.zeros(len(ids), np.uint64))
+    assert losers(tmp_path, pa.table({"id": ["a", "b", "a", "c", None, "b"]})) == [0, 1]

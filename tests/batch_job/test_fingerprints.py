@@ -1,0 +1,28 @@
+"""Fingerprints of ids."""
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batch_job.fingerprints import fingerprints
+
+texts = st.lists(st.text(st.characters(codec="utf-8"), max_size=40), max_size=20)
+
+
+@given(texts, texts)
+def test_an_id_has_the_same_fingerprint_in_any_company(before: list[str], ids: list[str]) -> None:
+    """Neither the neighbours nor the place of the batch in memory change it."""
+    alone = [int(fingerprints(pa.array([text], pa.string()))[0]) for text in ids]
+    assert fingerprints(pa.array([*before, *ids, *before], pa.string())[len(before) :][: len(ids)]).tolist() == alone
+
+
+@given(st.sets(st.text(st.characters(codec="ascii"), min_size=8, max_size=8), max_size=50))
+def test_ids_of_one_word_never_share_a_fingerprint(ids: set[str]) -> None:
+    """Up to 8 bytes of one length the mixing can be undone."""
+    assert len(set(fingerprints(pa.array(sorted(ids), pa.string())).tolist())) == len(ids)
+
+
+def test_ids_that_differ_only_by_zeros_at_the_end_differ() -> None:
+    """The length is part of it."""
+    marks = fingerprints(pa.array(["a", "a\0", "a\0\0", ""], pa.string()))
+    assert len(set(marks.tolist())) == 4
