@@ -15,6 +15,7 @@ RUN /venv/bin/pip install --no-cache-dir -c constraints.txt '.[sql]'
 
 FROM python:3.11-slim
 
+# without a C++ compiler the exported graph is run; docs/engines.md says how an image has the compiled one
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin forescore \
     && install -d -o forescore -g forescore -m 0700 /var/lib/forescore
 COPY --from=build /venv /venv

@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import ceil
 from statistics import median
 from typing import TYPE_CHECKING
@@ -21,7 +22,8 @@ from shared.clock import Clock
 from shared.codes import Rejection
 from shared.encode import Encoded
 from shared.errors import NotReady, Overloaded, WrongShape
-from shared.telemetry import Metrics, StageTimer
+from shared.metrics import Metrics
+from shared.telemetry import StageTimer
 
 if TYPE_CHECKING:  # the scorer brings torch, which a process loads while it already answers its probes
     from shared.scorer import Scored, Scorer
@@ -29,7 +31,7 @@ if TYPE_CHECKING:  # the scorer brings torch, which a process loads while it alr
 REMEMBERED_PASSES = 15
 """A pass is expected to take the median of these: one that was held up does not make the next callers unwelcome."""
 
-ROWS_ENCODED_HERE = 8
+ROWS_ENCODED_HERE = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,9 @@ class Batcher:
         self._passes: asyncio.Task[None] | None = None
         self._pass_began: float | None = None
         self._recent: deque[float] = deque(maxlen=REMEMBERED_PASSES)
+        self._typical = 0.0
+        self._has_tensors = bool(scorer.encoder.schema.tensors)
+        self._telling = False
 
     @property
     def waiting_rows(self) -> int:
@@ -94,6 +99,10 @@ class Batcher:
         encoded = await loop.run_in_executor(self._threads.encode, self._scorer.encoder.rows, [row])
         return encoded.rejections[0] if encoded.rejections else None
 
+    async def ping(self) -> None:
+        """Returns once the thread of the passes is free: a pass that hangs holds it."""
+        await asyncio.get_running_loop().run_in_executor(self._threads.forward, _nothing)
+
     async def close(self) -> None:
         """Ends without the pass that runs. Whoever still waits is told so."""
         if self._passes is not None:
@@ -107,28 +116,43 @@ class Batcher:
 
         Where nothing waits, any number is let in: no request is too large for an idle service.
         """
-        if self.waiting_rows and self.waiting_rows + rows > self._limits.queue_rows:
+        queued = self.waiting_rows
+        excess = queued + rows - self._limits.queue_rows
+        if queued and excess > 0:
             self._metrics.shed("queue_full", rows)
-            raise Overloaded("the queue is full (FORESCORE_SERVICE__MAX_QUEUE_ROWS); try again later")
-        if until is not None and self._seconds_needed(rows) > until - asyncio.get_running_loop().time():
+            room = self._seconds_until(self._passes_for(min(excess, queued)) - 1)  # rows leave when their pass begins
+            raise Overloaded("the queue is full (FORESCORE_SERVICE__MAX_QUEUE_ROWS); try again later", retry_after=room)
+        if until is None:
+            return
+        needed = self._seconds_until(self._passes_for(queued + rows)) or 0.0
+        late = needed - (until - asyncio.get_running_loop().time())
+        if late > 0:
             self._metrics.shed("deadline", rows)
-            raise Overloaded("more is waiting than can be scored within the deadline; try again later")
+            raise Overloaded(
+                "more is waiting than can be scored within the deadline; try again later", retry_after=late
+            )
 
-    def _seconds_needed(self, rows: int) -> float:
-        """From now until these rows would be scored, by what recent passes took. 0 for an idle service: only by
-        scoring can it find out that a slow pass was an exception."""
+    def _passes_for(self, rows: int) -> int:
+        return ceil(rows / self._limits.batch_rows)
+
+    def _seconds_until(self, passes: int) -> float | None:
+        """From now until the pass that runs and so many more have ended, by what recent ones took.
+
+        None for an idle service: only by scoring can it find out that a slow pass was an exception; and before the
+        first pass has ended.
+        """
         began = self._pass_began
         if not self._recent or (began is None and not self.waiting_rows):
-            return 0.0
-        typical = median(self._recent)
+            return None
+        typical = self._typical
         running = 0.0 if began is None else max(0.0, typical - (self._clock.now() - began))
-        return running + typical * ceil((self.waiting_rows + rows) / self._limits.batch_rows)
+        return running + typical * passes
 
     async def _encode(self, rows: Sequence[Row], stages: StageTimer) -> Encoded:
         """Rejects what breaks a rule: here where that takes microseconds, which a way to a thread and back would
         exceed; elsewhere if there are many rows, or tensors."""
         encoder = self._scorer.encoder
-        if len(rows) <= ROWS_ENCODED_HERE and not encoder.schema.tensors:
+        if len(rows) <= ROWS_ENCODED_HERE and not self._has_tensors:
             with stages.stage("encode"):
                 return encoder.rows(rows)
         loop = asyncio.get_running_loop()
@@ -144,15 +168,14 @@ class Batcher:
     async def _await_passes(self, encoded: Encoded, stages: StageTimer) -> "list[Scored]":
         """Queues the rows, a pass's worth at a time. A caller who is cancelled takes what has not begun along."""
         loop = asyncio.get_running_loop()
-        cuts = range(0, len(encoded), self._limits.batch_rows)
-        parts = [encoded.take(np.arange(cut, min(cut + self._limits.batch_rows, len(encoded)))) for cut in cuts]
+        parts = _cut(encoded, self._limits.batch_rows)  # without the rejections: those are told already
         pieces = [_Piece(encoded=part, since=loop.time(), done=loop.create_future()) for part in parts]
         start = self._clock.now()
         self._queue(pieces)
         try:
-            return await asyncio.gather(*(piece.done for piece in pieces))
+            return [await pieces[0].done] if len(pieces) == 1 else await asyncio.gather(*(one.done for one in pieces))
         finally:
-            self._withdraw(pieces)
+            self._withdraw([piece for piece in pieces if piece in self._waiting])
             forward = sum(piece.forward_seconds for piece in pieces)
             stages.add("queue", max(0.0, self._clock.now() - start - forward))
             stages.add("forward", forward)
@@ -168,10 +191,10 @@ class Batcher:
 
     def _withdraw(self, pieces: Sequence[_Piece]) -> None:
         for piece in pieces:
-            if piece in self._waiting:
-                del self._waiting[piece]
-                self._rows_queued -= len(piece.encoded)
-        self._tell_depth()
+            del self._waiting[piece]
+            self._rows_queued -= len(piece.encoded)
+        if pieces:
+            self._tell_depth()
 
     async def _run_passes(self) -> None:
         """One pass after the other until nobody waits: the first at once, the next with what has come meanwhile."""
@@ -228,17 +251,25 @@ class Batcher:
 
     def _passed(self, pieces: Sequence[_Piece], seconds: float) -> None:
         self._recent.append(seconds)
+        self._typical = median(self._recent)
         self._metrics.forward(sum(len(piece.encoded) for piece in pieces))
         for piece in pieces:
             piece.forward_seconds = seconds
 
     def _tell_depth(self) -> None:
+        """Once in a turn of the event loop, however often it changes."""
+        if not self._telling:
+            self._telling = True
+            asyncio.get_running_loop().call_soon(self._tell_depth_now)
+
+    def _tell_depth_now(self) -> None:
+        self._telling = False
         self._metrics.queue(self.waiting_rows)
 
 
 def _pass(scorer: "Scorer", parts: Sequence[Encoded]) -> "list[Scored]":
     """One forward pass for all parts, and to each part what became of its rows."""
-    from shared.scorer import Scored, score_each  # noqa: PLC0415 - torch, see above
+    from shared.scorer import score_each  # noqa: PLC0415 - torch, see above
 
     scored = score_each(scorer, parts[0] if len(parts) == 1 else Encoded.concat(parts))
     rows = sum(map(len, parts))
@@ -246,6 +277,31 @@ def _pass(scorer: "Scorer", parts: Sequence[Encoded]) -> "list[Scored]":
         raise WrongShape(f"{rows} rows were given to the model, and {len(scored.rows)} came back")
     if len(parts) == 1:
         return [scored]
+    return _whole_parts(scored, parts) if not scored.rejections else _mixed_parts(scored, parts)
+
+
+def _cut(encoded: Encoded, rows: int) -> list[Encoded]:
+    """A pass's worth each."""
+    if len(encoded) <= rows:
+        return [replace(encoded, rejections=())] if encoded.rejections else [encoded]
+    cuts = range(0, len(encoded), rows)
+    return [encoded.take(np.arange(cut, min(cut + rows, len(encoded)))) for cut in cuts]
+
+
+def _whole_parts(scored: "Scored", parts: Sequence[Encoded]) -> "list[Scored]":
+    """To each part the scores of its rows, where all have one."""
+    from shared.scorer import Scored  # noqa: PLC0415 - torch, see above
+
+    ends = accumulate(map(len, parts))
+    return [
+        Scored(rows=part.rows, scores=scored.scores[end - len(part) : end], rejections=())
+        for part, end in zip(parts, ends, strict=True)
+    ]
+
+
+def _mixed_parts(scored: "Scored", parts: Sequence[Encoded]) -> "list[Scored]":
+    from shared.scorer import Scored  # noqa: PLC0415 - torch, see above
+
     found: list[Scored] = []
     start = 0
     for part in parts:
@@ -263,10 +319,15 @@ def _pass(scorer: "Scorer", parts: Sequence[Encoded]) -> "list[Scored]":
     return found
 
 
+def _nothing() -> None: ...
+
+
 def _joined(parts: "Sequence[Scored]", rejections: tuple[Rejection, ...]) -> "Scored":
     """What became of all rows of a request: of those that were in passes, and of those that the encoder rejected."""
     from shared.scorer import Scored  # noqa: PLC0415 - torch, see above
 
+    if len(parts) == 1 and not rejections:
+        return parts[0]
     refused = [*rejections, *(one for part in parts for one in part.rejections)]
     return Scored(
         rows=np.concatenate([part.rows for part in parts]),

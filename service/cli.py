@@ -1,16 +1,17 @@
 """``forescore serve``."""
 
-import logging
+from __future__ import annotations
+
 import socket
-import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import SecretStr
 
 from shared.errors import BundleNotFound, SettingsError
-from shared.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
 
 BACKLOG = 2048
 
@@ -30,31 +31,38 @@ def serve(
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="The port to listen on; 0 picks a free one. [default: 8000]")
     ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=256, help="Processes that answer on that port. [default: 1]")
+    ] = None,
     features: Annotated[
         str | None,
         typer.Option(help="Where features of the unseen come from, as FORESCORE_FEATURES__URL says it."),
     ] = None,
 ) -> None:
     """Answer score calls from the active snapshot, and score online what it does not have."""
-    settings = _settings(bundle, host, port, features)
-    listener = _bind(settings.service.host, settings.service.port)
-    with listener:
-        _run(settings, listener)
+    settings = _settings(bundle, features, host=host, port=port, workers=workers)
+    with _bind(settings.service.host, settings.service.port) as listener:
+        code = _run(settings, listener) if settings.service.workers == 1 else _watch_over(settings, listener)
+    raise typer.Exit(code)
 
 
-def _settings(bundle: Path | None, host: str | None, port: int | None, features: str | None) -> Settings:
+def _settings(bundle: Path | None, features: str | None, **service: str | int | None) -> Settings:
     """The environment's settings, and over them what the command line says."""
+    from pydantic import SecretStr  # noqa: PLC0415 - `forescore --help` loads no pydantic
+
+    from shared.settings import load_settings  # noqa: PLC0415 - the same
+
     settings = load_settings()
     place = settings.bundle if bundle is None else bundle
     if place is None:
         raise SettingsError("no bundle: name one, forescore serve BUNDLE, or set FORESCORE_BUNDLE")
     if not place.is_dir():
         raise BundleNotFound(f"bundle {place}: there is no such directory; `forescore bundle build` makes one")
-    service = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    given = {name: value for name, value in service.items() if value is not None}
     return settings.model_copy(
         update={
             "bundle": place,
-            "service": settings.service.model_copy(update=service),
+            "service": settings.service.model_copy(update=given),
             "features": settings.features.model_copy(update={} if features is None else {"url": SecretStr(features)}),
         }
     )
@@ -81,27 +89,25 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _run(settings: Settings, listener: socket.socket) -> None:
-    import uvicorn  # noqa: PLC0415 - heavy; other commands do not pay for it
+def _run(settings: Settings, listener: socket.socket) -> int:
+    from service.server import answer, prepare  # noqa: PLC0415 - heavy; other commands do not pay for it
 
+    prepare(settings)
     from service.app import create_app  # noqa: PLC0415 - the same
-    from shared.telemetry import LibraryHandler, configure_logging  # noqa: PLC0415 - the same
 
-    handler = LibraryHandler(configure_logging(settings, sys.stderr))
-    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    config = uvicorn.Config(
-        create_app(settings),
-        loop="uvloop",
-        http="httptools",
-        ws="none",
-        lifespan="on",
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        timeout_graceful_shutdown=max(1, settings.service.deadline_ms // 1000 + 1),
-    )
+    app = create_app(settings)
+    _say_where(listener)
+    return answer(app, listener, settings.service)
+
+
+def _watch_over(settings: Settings, listener: socket.socket) -> int:
+    from service.workers import watch_over  # noqa: PLC0415 - only where there are several
+
+    return watch_over(settings, listener, lambda: _say_where(listener))
+
+
+def _say_where(listener: socket.socket) -> None:
     typer.echo(f"Forescore listens on {_url(listener)} (try {_url(listener)}/docs)")
-    uvicorn.Server(config).run(sockets=[listener])
 
 
 def _url(listener: socket.socket) -> str:

@@ -2,7 +2,9 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI
@@ -151,12 +153,13 @@ class Card(BaseModel):
 class Readiness(BaseModel):
     """Whether this process answers score calls."""
 
-    status: Literal["ready", "degraded", "loading", "failed"]
+    status: Literal["ready", "degraded", "loading", "failed", "stopping"]
     reason: str | None = None
     checks: Annotated[dict[str, Any] | None, Field(description="Only with ?verbose.")] = None
 
 
 Responses = dict[int | str, dict[str, Any]]
+NO_HEADERS: Mapping[str, Any] = MappingProxyType({})
 
 _NOT_MODIFIED = "The answer that the caller has still holds; `Age` says how old it is now."
 _WORDS = {
@@ -170,15 +173,41 @@ _WORDS = {
 }
 
 
-def responses(model: type[BaseModel] | None, *problems: int) -> Responses:
-    """What a route may answer with: ``model`` with 200, problems, and 304 without a body."""
-    good: Responses = {} if model is None else {200: {"model": model}}
-    return good | {
-        status: {"description": _NOT_MODIFIED}
-        if status == HTTPStatus.NOT_MODIFIED
-        else {"model": Problem, "description": _WORDS[status]}
-        for status in problems
-    }
+def _header(description: str, kind: str = "string", *, always: bool = True) -> dict[str, Any]:
+    return {"description": description, "required": always, "schema": {"type": kind}}
+
+
+_EACH = {
+    "X-Request-Id": _header("Names the request; the log has it under the same id."),
+    "Server-Timing": _header("Milliseconds of each stage that the request came to.", always=False),
+}
+"""The headers of every response."""
+UNCACHED: dict[str, Any] = {"Cache-Control": _header("`no-store`.")}
+CACHED: dict[str, Any] = {
+    "Age": _header("Seconds since the score was computed; not there for one computed now.", "integer", always=False),
+    "Cache-Control": _header("`private, no-cache`: a copy may be kept, and is asked about before it is used."),
+    "Cache-Status": _header("Where the answer comes from (RFC 9211): `forescore; hit`, `forescore; fwd=miss; stored`."),
+    "ETag": _header("A strong tag of all that the answer says but its age."),
+}
+_LATER: dict[str, Any] = {"Retry-After": _header("Seconds until another try may help.", "integer")}
+
+
+def responses(model: type[BaseModel] | None, *problems: int, headers: Mapping[str, Any] = NO_HEADERS) -> Responses:
+    """What a route may answer with: ``model`` with 200 and its headers, problems, and 304 without a body."""
+    good: Responses = {} if model is None else {HTTPStatus.OK.value: {"model": model, "headers": {**headers}}}
+    return good | {status: _refusal(status, headers) for status in problems}
+
+
+def not_ready(description: str) -> dict[str, Any]:
+    """A probe's answer of a process that is not ready."""
+    return {"description": description, "headers": {**_LATER}}
+
+
+def _refusal(status: int, headers: Mapping[str, Any]) -> dict[str, Any]:
+    if status == HTTPStatus.NOT_MODIFIED:
+        return {"description": _NOT_MODIFIED, "headers": {**headers}}
+    later = _LATER if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+    return {"model": Problem, "description": _WORDS[status], "headers": UNCACHED | later}
 
 
 def json_body(model: str) -> dict[str, Any]:
@@ -226,6 +255,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
     for operations in document["paths"].values():
         for operation in operations.values():
             for status, response in operation["responses"].items():
+                response["headers"] = response.get("headers", {}) | _EACH
                 if int(status) >= 400 and "content" in response:  # noqa: PLR2004 - where HTTP's errors begin
                     response["content"] = {MEDIA_TYPE: response["content"]["application/json"]}
     schemas = document["components"]["schemas"]

@@ -2,18 +2,20 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import structlog
 
 from shared.clock import Clock
 from shared.errors import ColumnMissing, ColumnRefused, SettingsError, TableNotFound
+from shared.metrics import Metrics
 from shared.payload import row_of
 from shared.store.interfaces import FeatureStore
-from shared.telemetry import Logger, Metrics
+from shared.telemetry import Logger
 
 Row = Mapping[str, object]
 
@@ -85,6 +87,13 @@ class FeatureChain:
     def failing(self) -> frozenset[str]:
         """The sources whose last question failed."""
         return frozenset(self._failing)
+
+    def pings(self, store: Callable[[], Awaitable[object]]) -> dict[str, Callable[[], Awaitable[object]]]:
+        """What asks each source whether it is well; ``store`` asks the one that others look after."""
+        return {
+            source.name: store if isinstance(source, StoreFeatures) else partial(source.read, [])
+            for source in self._sources
+        }
 
     async def read(self, ids: Sequence[str]) -> Fetched:
         """One question to each source, however many ids there are."""

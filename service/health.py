@@ -1,21 +1,36 @@
-"""How a process is: a report from what it knows already. No probe waits for another system."""
+"""How a process is: a report from what it knows already, so that no probe waits for another system.
+
+Only ``?verbose`` asks each of them now, all at once and for a bounded time; what they say changes no readiness.
+"""
+
+import asyncio
 
 from service.answers import parity_with
-from service.runtime import Failed, Live, Loading, Service
+from service.runtime import Failed, Live, Loading, Ping, Service
 from shared.clock import Clock
+from shared.metrics import Metrics
 from shared.store.breaker import BreakerState
-from shared.telemetry import Metrics
 
 POLLS_UNTIL_DEGRADED = 3
+PING_SECONDS = 0.5
+"""What has not answered by then is late."""
 
 
 def is_ready(service: Service) -> bool:
     """Whether this process has scored its golden rows. The store has no part in it: its outage would take all down."""
-    return isinstance(service.phase, Live)
+    return isinstance(service.phase, Live) and not service.stopping
 
 
-def report(service: Service, *, verbose: bool) -> dict[str, object]:
+async def verbose_report(service: Service) -> dict[str, object]:
+    """The body of the readiness probe, and how each thing is that a ready process leans on."""
+    body = report(service)
+    return body | {"checks": await _checks(service.phase)} if isinstance(service.phase, Live) else body
+
+
+def report(service: Service) -> dict[str, object]:
     """The body of the readiness probe."""
+    if service.stopping:
+        return {"status": "stopping", "reason": "the process was told to end; what it still gets, it answers"}
     match service.phase:
         case Loading(reason=reason):
             return {"status": "loading", "reason": reason}
@@ -25,7 +40,7 @@ def report(service: Service, *, verbose: bool) -> dict[str, object]:
             limit = POLLS_UNTIL_DEGRADED * service.settings.service.pointer_poll_seconds
             degraded = _reason(live, limit)
             body: dict[str, object] = {"status": "ready"} if degraded is None else {"status": "degraded"}
-            return body | ({"reason": degraded} if degraded else {}) | ({"checks": _checks(live)} if verbose else {})
+            return body | ({"reason": degraded} if degraded else {})
 
 
 def gauge(live: Live, metrics: Metrics, wall: Clock) -> None:
@@ -52,22 +67,55 @@ def _reason(live: Live, limit: float) -> str | None:
     return None
 
 
-def _checks(live: Live) -> dict[str, object]:
-    active = live.pointer.active
-    age = live.pointer.age()
+async def _checks(live: Live) -> dict[str, object]:
+    model, store, *sources = await asyncio.gather(
+        *(_asked(ping) for ping in (live.pings.model, live.pings.store, *live.pings.features.values()))
+    )
     return {
-        "model": {
-            "model": live.scorer.bundle.name,
-            "model_version": live.scorer.bundle.version,
-            "golden_digest": live.scorer.golden_digest,
-            "device": live.scorer.device,
-            "engine": live.scorer.engine,
+        "model": model | _model(live),
+        "store": store | {"reachable": live.pointer.reachable, "breaker": live.store.breaker.state.name.lower()},
+        "pointer": _pointer(live),
+        "features": {
+            name: found | ({"status": "failing"} if name in live.chain.failing else {})
+            for name, found in zip(live.pings.features, sources, strict=True)
         },
-        "store": {"reachable": live.pointer.reachable, "breaker": live.store.breaker.state.name.lower()},
-        "pointer": {
-            "snapshot": None if active is None else active.meta.snapshot,
-            "age_seconds": None if age is None else round(age, 3),
-            "parity": None if active is None else parity_with(active.meta, live.scorer.golden_digest),
-        },
-        "features": {name: "failing" if name in live.chain.failing else "ok" for name in live.chain.names},
+    }
+
+
+async def _asked(ping: Ping) -> dict[str, object]:
+    """How it answered, and after how many milliseconds. What it said stays here: it may hold an address or a value."""
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    try:
+        async with asyncio.timeout(PING_SECONDS):
+            await ping()
+    except TimeoutError:
+        status = "late"
+    except Exception:  # noqa: BLE001 - a source is code of others, and the probe answers whatever it raises
+        status = "failing"
+    else:
+        status = "ok"
+    return {"status": status, "ms": round((loop.time() - start) * 1000, 3)}
+
+
+def _model(live: Live) -> dict[str, object]:
+    return {
+        "model": live.scorer.bundle.name,
+        "model_version": live.scorer.bundle.version,
+        "golden_digest": live.scorer.golden_digest,
+        "device": live.scorer.device,
+        "engine": live.scorer.engine,
+    }
+
+
+def _pointer(live: Live) -> dict[str, object]:
+    """Known here: the poll asks for it every second, and a probe need not."""
+    active, age = live.pointer.active, live.pointer.age()
+    known = live.pointer.reachable and not live.pointer.lost
+    return {
+        "status": "ok" if known else "failing",
+        "ms": 0.0,
+        "snapshot": None if active is None else active.meta.snapshot,
+        "age_seconds": None if age is None else round(age, 3),
+        "parity": None if active is None else parity_with(active.meta, live.scorer.golden_digest),
     }

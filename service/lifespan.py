@@ -5,6 +5,7 @@ a process that is alive, not ready, and says why.
 """
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
@@ -18,12 +19,15 @@ from service.batcher import Batcher, Limits, Threads
 from service.card import model_card
 from service.features import FeatureChain, UnknownIds
 from service.flight import Flights
+from service.health import gauge
 from service.lookup import Cache
 from service.online import Desk
 from service.pointer import Pointer
-from service.runtime import Failed, Live, Service
+from service.refresh import AgeLimit
+from service.runtime import Failed, Live, Pings, Service
 from service.scoring import Computed, Model, Scoring
 from service.sources import open_sources
+from service.threads import threads_in_use
 from service.writeback import TokenBucket, WriteBack
 from shared.bundle import Bundle
 from shared.errors import BundleConflict, ForescoreError, SettingsError, StoreError
@@ -33,6 +37,7 @@ from shared.telemetry import Logger
 if TYPE_CHECKING:  # the scorer brings torch, which a process loads while it already answers its probes
     from shared.scorer import Scorer
 
+GAUGE_SECONDS = 1.0
 RECANCEL_SECONDS = 0.1
 RECHECK_SECONDS = 5.0
 """How often a feature source that fails is asked whether it answers again."""
@@ -54,19 +59,31 @@ def lifespan_of(service: Service) -> Lifespan:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[State]:
-        task = asyncio.create_task(_run(service))
+        opened = asyncio.Event()
+        task = asyncio.create_task(_run(service, opened))
+        if service.dependencies.opens_first:
+            await opened.wait()
+            service.live()
         yield State(service=service)
         await _end(task)
+        service.lines.flush()
 
     return lifespan
 
 
-async def _run(service: Service) -> None:
+async def _run(service: Service, opened: asyncio.Event) -> None:
     """Opens everything and holds it open until it is cancelled."""
     try:
         async with AsyncExitStack() as stack:
-            service.phase = await _open(stack, service)
-            _log.info("ready", device=service.phase.scorer.device, tile=service.phase.scorer.tile.rows)
+            live = await _open(stack, service)
+            gauges = asyncio.create_task(_keep_gauges(live, service))
+            stack.push_async_callback(_end, gauges)
+            threads = await asyncio.to_thread(threads_in_use)
+            gc.collect()
+            gc.freeze()  # what is there now stays: each full collection would look at all of it again
+            service.phase = live
+            _log.info("ready", device=live.scorer.device, tile=live.scorer.tile.rows, threads=threads)
+            opened.set()
             await asyncio.Event().wait()
     except ForescoreError as error:
         _log.error("not ready", exc_info=error)
@@ -74,6 +91,15 @@ async def _run(service: Service) -> None:
     except Exception as error:  # noqa: BLE001 - a process that is not ready must be there to say so
         _log.error("not ready", exc_info=error)
         service.phase = Failed("it could not be started; the log says where")
+    finally:
+        opened.set()
+
+
+async def _keep_gauges(live: Live, service: Service) -> None:
+    """Sets the gauges that grow with time: whichever worker is asked for metrics, it reads those of all."""
+    while True:
+        await asyncio.sleep(GAUGE_SECONDS)
+        gauge(live, service.metrics, service.dependencies.wall)
 
 
 async def _open(stack: AsyncExitStack, service: Service) -> Live:
@@ -108,7 +134,7 @@ async def _open(stack: AsyncExitStack, service: Service) -> Live:
         clock=needs.wall,
         metrics=service.metrics,
     )
-    cache = Cache(store.reader, pointer, needs.wall, settings.service.max_age_seconds)
+    cache = Cache(store.reader, pointer, needs.wall, AgeLimit.of(settings.service))
     return Live(
         scorer=scorer,
         store=store,
@@ -116,6 +142,7 @@ async def _open(stack: AsyncExitStack, service: Service) -> Live:
         chain=chain,
         rows=batcher,
         desk=_open_desk(stack, service, cache, scoring),
+        pings=Pings(model=batcher.ping, store=store.reader.ping, features=chain.pings(store.reader.ping)),
         features=frozenset(feature.name for feature in bundle.schema.features),
         card=model_card(scorer),
     )
@@ -157,6 +184,7 @@ def _open_desk(stack: AsyncExitStack, service: Service, cache: Cache, scoring: S
         scoring=scoring,
         flights=flights,
         flight_ms=milliseconds,
+        renewals=TokenBucket(service.settings.service.write_back_per_second, service.dependencies.monotonic),
         clock=service.dependencies.wall,
         metrics=service.metrics,
     )

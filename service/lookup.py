@@ -1,10 +1,11 @@
 """What the active snapshot says about entities: a closed union, so that an outage cannot pass for a miss."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, assert_never
 
 from service.pointer import Pointer
+from service.refresh import AgeLimit
 from shared.clock import Clock
 from shared.codes import Code
 from shared.errors import StoreError
@@ -14,12 +15,13 @@ from shared.store.interfaces import SnapshotReader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """The snapshot has the entity's scores."""
+    """The snapshot has the entity's scores. ``due``: they are served still, and are to be renewed meanwhile."""
 
     word: ClassVar[str] = "hit"
     scores: tuple[float, ...]
     scored_at: int
     online: bool
+    due: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,26 +67,37 @@ class View:
     outcomes: dict[str, Outcome]
 
 
-class Cache:
-    """Looks entities up in the active snapshot. ``max_age``: the seconds above which a score is ``Stale``, if any."""
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was found of one entity in ``active`` already, or how the look-up failed."""
 
-    def __init__(self, reader: SnapshotReader, pointer: Pointer, clock: Clock, max_age: float | None = None) -> None:
+    active: Active
+    found: Lookup | StoreError
+
+
+class Cache:
+    """Looks entities up in the active snapshot. ``limit``: the age above which a score is ``Stale``, if any."""
+
+    def __init__(self, reader: SnapshotReader, pointer: Pointer, clock: Clock, limit: AgeLimit | None = None) -> None:
         self._reader = reader
         self._pointer = pointer
         self._clock = clock
-        self._max_age = max_age
+        self._limit = limit
 
-    async def look_up(self, ids: Sequence[str]) -> View:
+    async def look_up(self, ids: Sequence[str], seen: Seen | None = None) -> View:
         """Every id in one snapshot, in one round trip.
 
         What is not there may have moved: the pointer is read once more, and if it did, all ids are looked up again. So
         a process that has not seen the flip yet does not call an entity unknown because its snapshot was retired.
+        ``seen``: the first look at the only id, if it was made already.
         """
         active = self._pointer.active
         if not ids:
             return View(active=active, outcomes={})
+        if seen is not None:
+            active = seen.active
         try:
-            view = await self._view(active, ids)
+            view = await self._view(active, ids) if seen is None else self._viewed(seen, ids)
             if _is_settled(view):
                 return view
             moved = await self._refreshed()
@@ -95,19 +108,29 @@ class Cache:
     async def _view(self, active: Active | None, ids: Sequence[str]) -> View:
         if active is None:
             return View(active=None, outcomes=dict.fromkeys(ids, Miss()))
-        found = await self._reader.lookup(active.meta, ids)
-        outcomes = {entity: self._aged(outcome(one)) for entity, one in zip(ids, found, strict=True)}
+        return self._told(active, ids, await self._reader.lookup(active.meta, ids))
+
+    def _viewed(self, seen: Seen, ids: Sequence[str]) -> View:
+        if isinstance(seen.found, StoreError):
+            raise seen.found
+        return self._told(seen.active, ids, [seen.found])
+
+    def _told(self, active: Active, ids: Sequence[str], found: Sequence[Lookup]) -> View:
+        outcomes = {entity: self._aged(entity, outcome(one)) for entity, one in zip(ids, found, strict=True)}
         return View(active=active, outcomes=outcomes)
 
-    def _aged(self, one: Outcome) -> Outcome:
-        if self._max_age is None or not isinstance(one, Hit):
+    def _aged(self, entity: str, one: Outcome) -> Outcome:
+        if self._limit is None or not isinstance(one, Hit):
             return one
-        return Stale() if self._clock.now() - one.scored_at > self._max_age else one
+        age = self._clock.now() - one.scored_at
+        if self._limit.is_over(age):
+            return Stale()
+        return replace(one, due=True) if self._limit.is_due(entity, age) else one
 
     async def _refreshed(self) -> Active | None:
         """The pointer as it is now, or as it was last read: what was found in that snapshot stands."""
         try:
-            return await self._pointer.refresh()
+            return await self._pointer.refresh_together()
         except StoreError:
             if not self._pointer.known:
                 raise

@@ -15,13 +15,15 @@ from service.forward import Row
 from service.freshness import ANY, Wish
 from service.headers import CacheStatus
 from service.items import Ask
-from service.lookup import Cache, Hit, Outcome, Stale, StoreDown, View
+from service.lookup import Cache, Hit, Miss, Outcome, Seen, Stale, StoreDown, View
 from service.refusals import not_cached, unscored, without_features
 from service.scoring import Computed, Given, Job, NoFeatures, Scoring
+from service.writeback import TokenBucket
 from shared.clock import Clock
 from shared.errors import RequestError
+from shared.metrics import Metrics
 from shared.snapshot import Active
-from shared.telemetry import Metrics, StageTimer
+from shared.telemetry import StageTimer
 
 Result = Answer | RequestError
 NOT_RESCORED = "not-rescored"
@@ -34,6 +36,8 @@ class Terms:
 
     wish: Wish = ANY
     until: float | None = None
+    seen: Seen | None = None
+    """What was found already of the one entity that is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +57,18 @@ class Desk:
     flights: Flights[Computed]
     flight_ms: int
     """How long a shared computation may take."""
+    renewals: TokenBucket
+    """How many scores may be renewed in the background."""
     clock: Clock
     metrics: Metrics
 
     async def answer(self, asks: Sequence[Ask], stages: StageTimer, terms: Terms) -> Replies:
         """One look-up, one question to each feature source and one forward pass, however many questions there are."""
-        view = await self._look_up(asks, stages)
+        view = await self._look_up(asks, stages, terms.seen)
         results = self._fresh_hits(view, terms.wish)
+        due = [
+            entity for entity, one in view.outcomes.items() if isinstance(one, Hit) and one.due and entity in results
+        ]
         open_ = {entity: one for entity, one in view.outcomes.items() if entity not in results}
         given = {
             place: Given(entity_id=ask.entity_id, row=ask.features)
@@ -69,8 +78,10 @@ class Desk:
         if terms.wish.only_if_cached:
             results |= {entity: unscored(one) for entity, one in open_.items()} | dict.fromkeys(given, not_cached())
         elif open_ or given:
-            computed = await self._compute(view, tuple(open_), given, stages, terms.until)
+            computed = await self._compute(view, tuple(open_), given, stages, terms)
             results |= {key: self._told(key, one, view) for key, one in computed.items()}
+        if due and not terms.wish.only_if_cached:
+            self._renew(view, due)
         return Replies(active=view.active, results=[results[_key(place, ask)] for place, ask in enumerate(asks)])
 
     async def features_changed(self, entity_id: str, row: Row, stages: StageTimer) -> None:
@@ -80,15 +91,27 @@ class Desk:
         """
         self.scoring.unknown.forget(entity_id)
         self.flights.forget(entity_id)
+        await self.scoring.withdraw(entity_id)
         view = await self.cache.look_up([entity_id])
         one = view.outcomes[entity_id]
         if view.active is not None and isinstance(one, Hit) and one.online:
             await self.scoring.replace(view.active, entity_id, row, stages)
 
-    async def _look_up(self, asks: Sequence[Ask], stages: StageTimer) -> View:
+    def _renew(self, view: View, due: Sequence[str]) -> None:
+        """Scores anew what will be too old soon, unless it is being computed. No caller waits for it."""
+        if view.active is None or not self.scoring.keeps(view.active):
+            return
+        idle = [entity for entity in due if self.flights.find(view.active.meta.snapshot, entity) is None]
+        begun = [entity for entity in idle if self.renewals.take()]
+        self.metrics.renewals("begun", len(begun))
+        self.metrics.renewals("over_budget", len(idle) - len(begun))
+        if begun:
+            self._start(view, begun, {})
+
+    async def _look_up(self, asks: Sequence[Ask], stages: StageTimer, seen: Seen | None) -> View:
         ids = list(dict.fromkeys(ask.entity_id for ask in asks if ask.features is None and ask.entity_id is not None))
         with stages.stage("lookup"):
-            view = await self.cache.look_up(ids)
+            view = await self.cache.look_up(ids, seen)
         for one in view.outcomes.values():
             self.metrics.lookup(one.word)
         return view
@@ -104,6 +127,7 @@ class Desk:
     def _hit(self, entity: str, hit: Hit, view: View, detail: str | None = None) -> Answer:
         if view.active is None:
             raise TypeError("a hit is in a snapshot")
+        self.metrics.served(max(0.0, self.clock.now() - hit.scored_at))
         return Answer.from_hit(entity, hit, view.active.meta, self.scoring.model.golden_digest, detail=detail)
 
     async def _compute(
@@ -112,43 +136,72 @@ class Desk:
         entities: Sequence[str],
         given: Mapping[int, Given],
         stages: StageTimer,
-        until: float | None,
+        terms: Terms,
     ) -> dict[Key, Computed]:
         """Joins what others compute already, and computes the rest in one go, for others to join.
 
         Given features are of this caller only: without other work they are his, and end with him.
         """
-        snapshot = view.active.meta.snapshot if view.active is not None else None
-        joined = {entity: one for entity in entities if (one := self.flights.find(snapshot, entity)) is not None}
-        job = Job(
-            active=view.active,
-            entities=[entity for entity in entities if entity not in joined],
-            given=given,
-            kept=frozenset(entity for entity, one in view.outcomes.items() if _is_kept(one)),
-        )
+        joined = {entity: one for entity in entities if (one := self._joinable(view, entity, terms.wish)) is not None}
+        self.metrics.joined(len(joined))
+        rest = [entity for entity in entities if entity not in joined]
         computed: dict[Key, Computed] = {}
-        if job.entities:
-            flight = self.flights.start(snapshot, job.entities, partial(self._fly, job, stages))
-            computed |= await flight.results()
+        if rest:
+            flight = self._start(view, rest, given)
+            found = await flight.results()
+            mine: list[Key] = [*rest, *given]
+            computed |= {key: found[key] for key in mine}
+            stages.add_all(flight.stages)
         elif given:
-            computed |= await self.scoring.compute(job, stages, until)
+            computed |= await self.scoring.compute(Job(active=view.active, given=given), stages, terms.until)
         for entity, other in joined.items():
             with stages.stage("flight"):
                 computed[entity] = await _joined(other, entity)
         return computed
 
-    async def _fly(self, job: Job, stages: StageTimer, flight: Flight[Computed]) -> dict[Key, Computed]:
+    def _start(self, view: View, entities: Sequence[str], given: Mapping[int, Given]) -> Flight[Computed]:
+        """Begins a flight for the entities; with nothing else to do, together with others of this turn."""
+        snapshot = _snapshot(view)
+        begin = self.flights.start if given else self.flights.board
+        flight = begin(snapshot, entities, partial(self._fly, view.active, given))
+        flight.kept.update(entity for entity in entities if _is_kept(view.outcomes[entity]))
+        return flight
+
+    async def _fly(
+        self, active: Active | None, given: Mapping[int, Given], flight: Flight[Computed]
+    ) -> dict[Key, Computed]:
         """The work is the server's, with a time limit of its own: no caller's end ends it."""
-        mine = replace(job, is_current=partial(self.flights.is_current, flight))
+        job = Job(
+            active=active,
+            entities=tuple(flight.entities),
+            given=given,
+            kept=flight.kept,
+            is_current=partial(self.flights.is_current, flight),
+        )
         async with within(self.flight_ms) as until:
-            return await self.scoring.compute(mine, stages, until)
+            found = await self.scoring.compute(job, flight.stages, until)
+        flight.held.update(
+            entity for entity in flight.entities if isinstance(one := found[entity], Answer) and one.cache.stored
+        )
+        return found
+
+    def _joinable(self, view: View, entity: str, wish: Wish) -> Flight[Computed] | None:
+        """A computation of the entity that is under way; or one that has ended, if its result was not in the store yet
+        when this caller looked there, and is fresh enough for him."""
+        flight = self.flights.find(_snapshot(view), entity)
+        if flight is None or flight.landed_at is None:
+            return flight
+        answer = flight.task.result()[entity]
+        fresh = isinstance(answer, Answer) and wish.takes(answer.age(self.clock.now()))
+        return flight if fresh and isinstance(view.outcomes[entity], Miss) else None
 
     def _told(self, key: Key, computed: Computed, view: View) -> Result:
         """What this caller is told of it, by what the snapshot has of the entity."""
         one = view.outcomes[key] if isinstance(key, str) else None
         match computed:
             case Answer():
-                return replace(computed, cache=_forwarded(computed.cache, one))
+                cache = _forwarded(computed.cache, one)
+                return computed if cache is computed.cache else replace(computed, cache=cache)
             case _ if isinstance(key, str) and isinstance(one, Hit):
                 return self._hit(key, one, view, NOT_RESCORED)
             case NoFeatures(unsure=unsure) if one is not None:
@@ -159,12 +212,17 @@ class Desk:
 
 
 def _is_kept(one: Outcome) -> bool:
-    """Whether an online score takes the place of what the snapshot has: never that of a batch score which may still be
-    served, and not while the store cannot tell."""
-    return not isinstance(one, StoreDown) and (not isinstance(one, Hit) or one.online)
+    """Whether an online score takes the place of what the snapshot has: never that of a batch score which is not about
+    to be too old, and not while the store cannot tell."""
+    return not isinstance(one, StoreDown) and (not isinstance(one, Hit) or one.online or one.due)
+
+
+def _snapshot(view: View) -> str | None:
+    return None if view.active is None else view.active.meta.snapshot
 
 
 def _forwarded(status: CacheStatus, one: Outcome | None) -> CacheStatus:
+    """The same object where it says so already, as it does of what is asked for most."""
     match one:
         case Hit():
             return replace(status, forwarded="request")
@@ -173,8 +231,8 @@ def _forwarded(status: CacheStatus, one: Outcome | None) -> CacheStatus:
         case StoreDown(word=word):
             return replace(status, forwarded="bypass", detail=f"store-{word}")
         case None:
-            return replace(status, forwarded="bypass")
-    return replace(status, forwarded="miss")
+            return status if status.forwarded == "bypass" else replace(status, forwarded="bypass")
+    return status if status.forwarded == "miss" else replace(status, forwarded="miss")
 
 
 async def _joined(flight: Flight[Computed], entity: str) -> Computed:

@@ -30,6 +30,7 @@ class Pointer:
         self._active: Active | None = None
         self._reachable = False
         self._lost = False
+        self._next: asyncio.Task[Active | None] | None = None
 
     @property
     def active(self) -> Active | None:
@@ -71,6 +72,16 @@ class Pointer:
             self._applied = turn
             self._move(active)
         return self._active
+
+    async def refresh_together(self) -> Active | None:
+        """As ``refresh``, with one question for all who come in this turn of the event loop."""
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_task(self._refresh_next())
+        return await asyncio.shield(self._next)
+
+    async def _refresh_next(self) -> Active | None:
+        self._next = None  # whoever comes from now on may have looked later than this question is answered
+        return await self.refresh()
 
     async def watch(self, seconds: float, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         """Reads it for ever, every so many seconds."""

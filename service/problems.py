@@ -1,7 +1,9 @@
 """Errors as RFC 9457 problems. What a caller is told was written for callers; of the rest he gets the request's id."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from http import HTTPStatus
+from math import ceil
+from typing import Any
 
 import orjson
 import structlog
@@ -11,12 +13,22 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shared.errors import BadRequest, ForescoreError, RequestError, RowRejected, SnapshotError, StoreError
+from shared.errors import (
+    BadRequest,
+    ForescoreError,
+    Overloaded,
+    RequestError,
+    RowRejected,
+    SnapshotError,
+    StoreError,
+)
 from shared.telemetry import Logger
 
 MEDIA_TYPE = "application/problem+json"
 TYPE = "urn:forescore:problem:"
 INSTANCE = "urn:forescore:request:"
+LONGEST_WAIT = 30
+"""The most seconds of a measured Retry-After: who waits longer than that sees nothing of it when things get better."""
 
 Told = RequestError | SnapshotError | StoreError
 """The errors whose text is for the caller; a store's is replaced, since it names the store's address."""
@@ -39,20 +51,31 @@ def describe(error: Told) -> dict[str, object]:
 
 def install(app: FastAPI, retry_after_seconds: int) -> None:
     """Makes every error that a route or the router raises a problem."""
-    later = {"retry-after": str(retry_after_seconds)}
 
     async def told(request: Request, error: Exception) -> Response:
         if not isinstance(error, Told):
             raise error
-        if isinstance(error, StoreError):
-            _log.warning("store error", id=request.state.call.id, exc_info=error)
-        unavailable = error.status == HTTPStatus.SERVICE_UNAVAILABLE
-        return _answer(request, describe(error), later if unavailable else None)
+        return retold(error, request.state.call.id, request.state.call.facts, retry_after_seconds)
 
     for kind in (RequestError, SnapshotError, StoreError):
         app.add_exception_handler(kind, told)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _unrouted)
+
+
+def retold(error: Told, call_id: str, facts: MutableMapping[str, Any], retry_after_seconds: int) -> Response:
+    """The problem that an error is. ``facts`` of the call get its name."""
+    if isinstance(error, StoreError):
+        _log.warning("store error", id=call_id, exc_info=error)
+    unavailable = error.status == HTTPStatus.SERVICE_UNAVAILABLE
+    later = {"retry-after": str(_retry_after(error, retry_after_seconds))}
+    return _named(describe(error), call_id, facts, later if unavailable else None)
+
+
+def _retry_after(error: Told, otherwise: int) -> int:
+    """Whole seconds until another try may help: measured, where that is known."""
+    measured = error.retry_after if isinstance(error, Overloaded) else None
+    return otherwise if measured is None else min(LONGEST_WAIT, max(1, ceil(measured)))
 
 
 def unexpected(call_id: str) -> Response:
@@ -79,9 +102,17 @@ async def _unrouted(request: Request, error: Exception) -> Response:
 
 
 def _answer(request: Request, problem: dict[str, object], headers: Mapping[str, str] | None = None) -> Response:
-    call = request.state.call
-    call.facts["problem"] = str(problem["type"]).removeprefix(TYPE)
-    return _response(problem, call.id, headers)
+    return _named(problem, request.state.call.id, request.state.call.facts, headers)
+
+
+def _named(
+    problem: dict[str, object],
+    call_id: str,
+    facts: MutableMapping[str, Any],
+    headers: Mapping[str, str] | None,
+) -> Response:
+    facts["problem"] = str(problem["type"]).removeprefix(TYPE)
+    return _response(problem, call_id, headers)
 
 
 def _problem(slug: str, title: str, status: int, detail: str) -> dict[str, object]:

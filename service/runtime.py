@@ -1,39 +1,39 @@
 """What a service process is, from its first moment to its last: loading, then ready or failed."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from fastapi.telemetry import TelemetryConfig
 from starlette.requests import Request
 
-from service.access import Call
 from service.features import FeatureChain
 from service.forward import RowScorer
+from service.lines import RequestLines
 from service.online import Desk
 from service.pointer import Pointer
+from service.threads import pass_threads
 from shared.bundle import Bundle, load_bundle
 from shared.clock import Clock, MonotonicClock, WallClock
 from shared.errors import NotReady
+from shared.metrics import Metrics
 from shared.settings import Settings
 from shared.store.connect import open_async_store
 from shared.store.interfaces import AsyncStore
-from shared.telemetry import Metrics
 
 if TYPE_CHECKING:  # the scorer brings torch, which a process loads while it already answers its probes
     from shared.scorer import Scorer
 
 
 def open_scorer_of(bundle: Bundle, settings: Settings) -> "Scorer":
-    """Loads torch and the graph, and proves the graph on this host: seconds, off the event loop.
+    """Loads torch and the graph, and proves the graph on this host: seconds, off the event loop."""
+    from shared.engine import EngineChoice  # noqa: PLC0415 - torch, see above
+    from shared.scorer import open_scorer  # noqa: PLC0415 - the same
 
-    One thread for a pass unless told otherwise: a request is one tile, which several threads only wait for one another
-    to share (seen on two busy cores: 0.7 ms a row with one, 10.8 ms with two).
-    """
-    from shared.scorer import open_scorer  # noqa: PLC0415 - torch, see above
-
-    return open_scorer(bundle, device=settings.device, threads=settings.threads or 1)
+    engine = EngineChoice.of(settings)
+    return open_scorer(bundle, device=settings.device, threads=pass_threads(settings), engine=engine)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +45,10 @@ class Dependencies:
     open_store: Callable[[Settings, str], AbstractAsyncContextManager[AsyncStore]] = open_async_store
     wall: Clock = field(default_factory=WallClock)
     monotonic: Clock = field(default_factory=MonotonicClock)
+    opens_first: bool = False
+    """Whether no connection is taken before all is open, and a failure ends the process: others answer meanwhile."""
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
+    """Replaces parts of what FastAPI is told of OpenTelemetry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,19 @@ class Failed:
     reason: str
 
 
+Ping = Callable[[], Awaitable[object]]
+"""Returns if the thing is well, and raises if it is not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pings:
+    """One for each thing that a ready process leans on."""
+
+    model: Ping
+    store: Ping
+    features: Mapping[str, Ping]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
     """All that a ready process answers with."""
@@ -71,6 +88,7 @@ class Live:
     chain: FeatureChain
     rows: RowScorer
     desk: Desk
+    pings: Pings
     features: frozenset[str]
     """The names that a request may use."""
     card: bytes
@@ -87,7 +105,10 @@ class Service:
     settings: Settings
     metrics: Metrics
     dependencies: Dependencies
+    lines: RequestLines
     phase: Phase = field(default_factory=Loading)
+    stopping: bool = False
+    """Whether it was told to end: it answers on, and asks to be left alone."""
 
     def live(self) -> Live:
         """What to answer with; NotReady says why there is nothing yet."""
@@ -99,8 +120,3 @@ class Service:
 def service_of(request: Request) -> Service:
     """The service that the lifespan put beside the request."""
     return cast("Service", request.state.service)
-
-
-def call_of(request: Request) -> Call:
-    """The request as its log line will tell it."""
-    return cast("Call", request.state.call)

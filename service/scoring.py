@@ -1,6 +1,6 @@
 """Scoring online what the cache has no answer for: features, one forward pass, and back into the snapshot."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,10 @@ from service.writeback import WriteBack
 from shared.bundle import Bundle
 from shared.clock import Clock
 from shared.errors import RequestError, ScoreUnavailable, WrongShape
+from shared.metrics import Metrics
 from shared.snapshot import Active
-from shared.telemetry import Metrics, StageTimer
+from shared.store.interfaces import OnlineScore
+from shared.telemetry import StageTimer
 
 if TYPE_CHECKING:  # the scorer brings torch, which a process loads while it already answers its probes
     from shared.scorer import Scored
@@ -29,6 +31,10 @@ class NoFeatures:
 
 
 Computed = Answer | RequestError | NoFeatures
+COMPUTED = CacheStatus(forwarded="miss")
+STORED = CacheStatus(forwarded="miss", stored=True)
+GIVEN = CacheStatus(forwarded="bypass")
+"""What most callers are told; ``Desk`` changes it for the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +61,7 @@ class Job:
     active: Active | None
     entities: Sequence[str] = ()
     given: Mapping[int, Given] = field(default_factory=dict)
-    kept: frozenset[str] = frozenset()
+    kept: Collection[str] = frozenset()
     is_current: Callable[[str], bool] = field(default=lambda _: True)
 
 
@@ -83,16 +89,22 @@ class Scoring:
 
     async def replace(self, active: Active, entity_id: str, row: Row, stages: StageTimer) -> None:
         """Puts the row's score into the snapshot in place of an online score that is there."""
-        if self.write_back is None or not self._keeps(active):
+        if self.write_back is None or not self.keeps(active):
             return
         scored = await self.rows.score([row], stages)
         if len(scored.rows):
-            await self.write_back.write(active.meta, entity_id, scored.scores[0].tolist(), self._now())
+            await self.write_back.write(active.meta, [OnlineScore(entity_id, scored.scores[0].tolist(), self._now())])
+
+    async def withdraw(self, entity_id: str) -> None:
+        """No score that was computed before this call is written into the snapshot after it."""
+        if self.write_back is not None:
+            await self.write_back.withdraw(entity_id)
 
     async def _fetch(self, job: Job, rows: dict[Key, Row], stages: StageTimer) -> dict[Key, Computed]:
         """Adds to ``rows`` the features that can be had; returns the entities that have none."""
         snapshot = job.active.meta.snapshot if job.active is not None else None
         wanted = [entity for entity in job.entities if not self.unknown.has(snapshot, entity)]
+        self.metrics.remembered(len(job.entities) - len(wanted))
         with stages.stage("features"):
             fetched = await self.chain.read(wanted)
         for entity in wanted:
@@ -121,8 +133,11 @@ class Scoring:
             self.metrics.rejection(one.code)
         for place, scores in zip(scored.rows.tolist(), scored.scores.tolist(), strict=True):
             key = keys[place]
-            entity = key if isinstance(key, str) else job.given[key].entity_id
-            status = CacheStatus(stored=isinstance(key, str) and self._offer(job, key, scores, now))
+            entity, status = (
+                (key, STORED if self._offer(job, key, scores, now) else COMPUTED)
+                if isinstance(key, str)
+                else (job.given[key].entity_id, GIVEN)
+            )
             results[key] = Answer.from_online(
                 entity, scores, self.model.bundle, scored_at=now, parity=parity, cache=status
             )
@@ -132,16 +147,17 @@ class Scoring:
 
     def _offer(self, job: Job, entity_id: str, scores: Sequence[float], scored_at: int) -> bool:
         """Whether the score goes into the snapshot; one for features that a caller made up never does."""
-        if self.write_back is None or job.active is None or not self._keeps(job.active):
+        if self.write_back is None or job.active is None or not self.keeps(job.active):
             return False
         if entity_id not in job.kept or not job.is_current(entity_id):
             return False
         return self.write_back.offer(job.active.meta, entity_id, scores, scored_at)
 
-    def _keeps(self, active: Active) -> bool:
+    def keeps(self, active: Active) -> bool:
         """Whether the snapshot may take scores of this process: the same bundle, and proved to give the same bits."""
         return (
-            active.meta.bundle_digest == self.model.bundle.digest
+            self.write_back is not None
+            and active.meta.bundle_digest == self.model.bundle.digest
             and active.meta.golden_digest == self.model.golden_digest
         )
 

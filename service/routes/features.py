@@ -4,6 +4,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.access import call_of
 from service.body import parse_json, read_body
 from service.contract import Features, json_body, path_id, responses
 from service.deadline import within
@@ -11,7 +12,7 @@ from service.entity import entity_of
 from service.features import StoreFeatures
 from service.items import Row, parse_features
 from service.refusals import rejected_online
-from service.runtime import Live, Service, call_of, service_of
+from service.runtime import Live, Service, service_of
 from shared.errors import BadRequest, FeaturesNotKept
 from shared.payload import payload_of
 

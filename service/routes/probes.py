@@ -1,23 +1,22 @@
 """``/livez``, ``/readyz``, ``/healthz`` and ``/metrics``: for machines, without a key."""
 
+from collections.abc import Mapping
+
 import orjson
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.contract import Readiness, Responses, query
-from service.health import gauge, is_ready, report
+from service.contract import Readiness, Responses, not_ready, query
+from service.health import gauge, is_ready, report, verbose_report
 from service.runtime import Live, Service, service_of
 
 router = APIRouter(tags=["probes"])
 
 _READINESS: Responses = {
     200: {"model": Readiness, "description": "Ready, or degraded: the store does not answer."},
-    503: {
-        "description": "Loading or failed: the body says why.",
-        "headers": {"Retry-After": {"schema": {"type": "integer"}}},
-    },
+    503: not_ready("Loading, failed or stopping: the body says why."),
 }
 
 
@@ -35,10 +34,13 @@ async def get_livez() -> Response:
     "that: the status is `degraded` then.",
     response_class=Response,
     responses=_READINESS,
-    openapi_extra={"parameters": [query("verbose", "Also tell of each part.")]},
+    openapi_extra={
+        "parameters": [query("verbose", "Also ask each part now, for half a second at most, and tell how it is.")]
+    },
 )
 async def get_readyz(request: Request) -> Response:
-    return _readiness(service_of(request), verbose="verbose" in request.query_params)
+    service = service_of(request)
+    return _readiness(service, await verbose_report(service) if "verbose" in request.query_params else report(service))
 
 
 @router.get(
@@ -49,7 +51,8 @@ async def get_readyz(request: Request) -> Response:
     responses=_READINESS,
 )
 async def get_healthz(request: Request) -> Response:
-    return _readiness(service_of(request), verbose=False)
+    service = service_of(request)
+    return _readiness(service, report(service))
 
 
 @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
@@ -57,11 +60,12 @@ async def get_metrics(request: Request) -> Response:
     service = service_of(request)
     if isinstance(service.phase, Live):
         gauge(service.phase, service.metrics, service.dependencies.wall)
+    service.lines.flush()
     return Response(generate_latest(service.metrics.registry), headers={"content-type": CONTENT_TYPE_LATEST})
 
 
-def _readiness(service: Service, *, verbose: bool) -> Response:
-    body = orjson.dumps(report(service, verbose=verbose))
+def _readiness(service: Service, told: Mapping[str, object]) -> Response:
+    body = orjson.dumps(told)
     if is_ready(service):
         return Response(body, media_type="application/json")
     later = {"retry-after": str(service.settings.service.retry_after_seconds)}

@@ -16,8 +16,10 @@ import torch
 
 from batch_job.backfill import perform
 from batch_job.gates import RejectionLimit
+from batch_job.into import Into
 from batch_job.job import Means, open_job
 from batch_job.progress import Silent
+from batch_job.source import Selection
 from shared.bundle import load_bundle
 from shared.errors import ForescoreError
 from shared.scorer import Scorer, open_scorer
@@ -66,8 +68,10 @@ def work(order: dict[str, Any], scorers: dict[str, Scorer]) -> None:
         observer=killer,
         open_scores=lambda: scorer,
     )
-    job = open_job(order["table"], bundle=scorer.bundle, chunk_size=2)
-    perform(job, Path(order["out"]), means, RejectionLimit("50%"))
+    selection = Selection(where=order["where"])
+    job = open_job(order["table"], bundle=scorer.bundle, chunk_size=2, selection=selection)
+    into = None if order["into"] is None else Into(order["into"])
+    perform(job, Path(order["out"]), means, RejectionLimit("50%"), into=into)
 
 
 def main() -> None:

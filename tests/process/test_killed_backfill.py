@@ -17,9 +17,10 @@ import pytest
 from pydantic import SecretStr
 from support.servers import ValkeyProcess
 
+from batch_job.into import Into
 from batch_job.manifest import RunState, read_manifest
 from shared.settings import RedisSettings, Settings
-from shared.snapshot import Found, KnownRejected, SnapshotState
+from shared.snapshot import Found, KnownRejected, SnapshotMeta, SnapshotState
 from shared.store.connect import open_store
 from shared.store.interfaces import Store
 from shared.testing.bundles import purchase_bundle
@@ -53,6 +54,9 @@ class Bench:
             "basket": [2, 1, 0, 1, 0, 1, 1],
         }
         pq.write_table(pa.table({"customer_id": list(IDS), **columns}), self.table)
+        self.part = folder / "part.parquet"
+        changed = {"visits": [4, 2, 1], "returns": [0, 1, 0], "basket": [1, 0, 2]}
+        pq.write_table(pa.table({"customer_id": ["0", "bad", "new"], **changed}), self.part)
         self.log = (folder / "log").open("w+")
         self.process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("killed_backfill.py")), *map(str, self.bundles.values())],
@@ -85,11 +89,14 @@ class Trial:
         folder.mkdir(parents=True)
         assert self.backfill(OLD) == 0
 
-    def backfill(self, version: str, *, at: int | None = None, files: bool = False) -> int:
+    def backfill(self, version: str, *, at: int | None = None, files: bool = False, into: Into | None = None) -> int:
+        """Backfills the table; with ``into``, the part."""
         order = {
             "bundle": str(self.bench.bundles[version]),
-            "table": str(self.bench.table),
-            "out": str(self.folder / version),
+            "table": str(self.bench.table if into is None else self.bench.part),
+            "where": None if into is None else "visits > 0",
+            "into": into,
+            "out": str(self.folder / (version if into is None else "part")),
             "url": self.bench.server.url,
             "namespace": self.namespace,
             "report": str(self.folder / "steps"),
@@ -122,6 +129,16 @@ class Trial:
 
     def steps(self) -> list[str]:
         return (self.folder / "steps").read_text().splitlines()
+
+    def active(self) -> SnapshotMeta:
+        with self.store() as store:
+            active = store.catalogue.active()
+        assert active is not None
+        return active.meta
+
+    def answers(self) -> list[object]:
+        with self.store() as store:
+            return [_plain(found) for found in store.writer.read(self.active(), (*IDS, "new"))]
 
     def end(self) -> End:
         with self.store() as store:
@@ -186,3 +203,43 @@ def test_the_steps_cover_the_whole_way(bench: Bench) -> None:
     named = ["locked", "begun", "part-00003.parquet written", "part-00003.parquet renamed", "scored", "lease acquired"]
     named += ["snapshot begun", "slab written", "verified", SnapshotState.READY.value, "promoted"]
     assert [steps.index(name) for name in named] == sorted(steps.index(name) for name in named)
+
+
+@pytest.mark.parametrize("into", [Into.NEW, Into.ACTIVE])
+@pytest.mark.timeout(600)
+def test_a_part_that_is_killed_anywhere_joins_as_if_it_had_not_been(bench: Bench, into: Into) -> None:
+    """D4, D5: killed between any two steps from the scores to the end, the same command ends the same way. Readers of a
+    copy see the old snapshot whole or the new one whole, readers of an update the old or the new value of each entity.
+    """
+    trial = bench.trial()
+    before = trial.answers()
+    assert trial.backfill(OLD, into=into) == 0
+    steps, after, expected = trial.steps(), trial.answers(), trial.active()
+    named = ["scored", "lease acquired", "surveyed", "slab written", "verified", "reported"]
+    named += ["snapshot begun", "ready", "promoted"] if into is Into.NEW else ["update announced", "whole"]
+    assert set(named) <= set(steps)
+    assert [old == new for old, new in zip(before, after, strict=True)] == [
+        *([False] + [True] * 3),
+        False,
+        True,
+        True,
+        False,
+    ]
+    for at in range(steps.index("scored") + 1, len(steps) + 1):
+        trial = bench.trial()
+        base = trial.active()
+        assert trial.backfill(OLD, at=at, into=into) == -signal.SIGKILL, trial.steps()
+        seen = trial.answers()
+        if into is Into.NEW:
+            assert seen == (before if trial.active() == base else after), steps[at - 1]
+        assert all(one in pair for one, *pair in zip(seen, before, after, strict=True)), steps[at - 1]
+        assert trial.backfill(OLD, into=into) == 0, (at, steps[at - 1])
+        assert trial.answers() == after, (at, steps[at - 1])
+        meta = trial.active()
+        assert (meta.published, meta.scored, meta.rejected, meta.buckets, meta.unfinished) == (8, 8, 0, 1, None)
+        assert (meta.histograms, len(meta.subsets)) == (expected.histograms, 1)
+        assert (meta.snapshot == base.snapshot) == (into is Into.ACTIVE)
+        with trial.store() as store:
+            states = [row.state for row in store.catalogue.snapshots()]
+            assert store.writer.count(meta) == 8
+        assert states == [SnapshotState.READY] * (2 if into is Into.NEW else 1)

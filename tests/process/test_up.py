@@ -6,13 +6,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import httpx2
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.processes import children_of
 from support.servers import wait_until
 
 from shared.testing.bundles import purchase_bundle
@@ -31,7 +31,7 @@ class Up:
         columns = {"visits": [1, 0, 2, 1], "returns": [0, 3, 1, 1], "basket": [2, 1, 0, 1]}
         pq.write_table(pa.table({"customer_id": [0, 1, 2, 3], **columns}), table)
         self._output, self._errors = tmp_path / "out", tmp_path / "err"
-        ports = ["--port", "0", "--schedule-port", "0"]
+        ports = ["--port", "0", "--schedule-port", "0", "--workers", "2"]
         with self._output.open("wb") as output, self._errors.open("wb") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "forescore", "up", str(bundle), str(table), *ports],
@@ -59,11 +59,7 @@ class Up:
 
     def children(self) -> list[int]:
         """The processes that it started, in that order."""
-        found = {}
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            with suppress(OSError):
-                found[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        return sorted(pid for pid, parent in found.items() if parent == self.process.pid)
+        return children_of(self.process.pid)
 
     def store_runs(self) -> bool:
         lock = self.home / "store" / "server.lock"
@@ -90,7 +86,7 @@ def score(url: str) -> tuple[int, object]:
 
 
 def test_an_empty_home_is_filled_and_served(up: Up) -> None:
-    """The schedule makes the first snapshot by itself, the service serves it, and Ctrl-C leaves nothing running."""
+    """The schedule makes the first snapshot by itself, two workers serve it, and Ctrl-C leaves nothing running."""
     wait_until(up.is_up, 120)
     service, schedule = up.url("service"), up.url("schedule")
     assert httpx2.get(f"{service}/readyz", timeout=30).status_code == 200
@@ -98,10 +94,12 @@ def test_an_empty_home_is_filled_and_served(up: Up) -> None:
     wait_until(lambda: score(service) == (200, "cache"), 120)
     wait_until(lambda: httpx2.get(f"{schedule}/readyz", timeout=30).status_code == 200, 60)
     children = up.children()
+    wait_until(lambda: len(children_of(children[0])) == 2, 60)
+    children += children_of(children[0])
     assert up.store_runs()
     up.process.send_signal(signal.SIGINT)
     assert up.process.wait(timeout=60) == 130
-    assert len(children) == 2
+    assert len(children) == 4
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)
     assert not up.store_runs()
 

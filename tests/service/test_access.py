@@ -9,8 +9,8 @@ from support.services import serving
 
 from service.access import AccessLog
 from shared.clock import MonotonicClock
+from shared.metrics import Metrics
 from shared.scorer import Scorer
-from shared.telemetry import Metrics
 from shared.testing.store import MemoryStore
 
 ROW = {"visits": 1, "returns": 0, "basket": 2}

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from service.features import FeatureChain, Fetched, StoreFeatures, UnknownIds
 from shared.errors import ColumnMissing, SourceDown
-from shared.telemetry import Metrics
+from shared.metrics import Metrics
 from shared.testing.clock import FrozenClock
 from shared.testing.store import MemoryStore
 

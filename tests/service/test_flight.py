@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import pytest
 from support.polling import eventually
 
-from service.flight import Flight, Flights, Key
+from service.flight import MAX_HELD, Flight, Flights, Key
 from shared.errors import ScoringError
 from shared.testing.clock import FrozenClock
 
@@ -150,3 +150,81 @@ def test_closing_ends_what_is_under_way() -> None:
             await flight.results()
 
     run(story)
+
+
+def test_callers_of_one_turn_share_a_flight() -> None:
+    """Each has boarded with an entity of his own; whoever comes after the departure begins the next."""
+
+    async def story(flights: Flights[int], _clock: FrozenClock, work: Work) -> None:
+        first = flights.board("1-A", ["a"], work)
+        assert flights.board("1-A", ["b", "c"], work) is first
+        assert flights.find("1-A", "b") is first
+        await eventually(lambda: work.begun == 1)
+        second = flights.board("1-A", ["d"], work)
+        work.go.set()
+        assert await first.results() == {"a": 1, "b": 1, "c": 1}
+        assert await second.results() == {"d": 2}
+
+    run(story)
+
+
+def test_nobody_boards_a_flight_of_another_snapshot() -> None:
+    """What is computed together belongs to one snapshot, and what has given features goes alone."""
+
+    async def story(flights: Flights[int], _clock: FrozenClock, work: Work) -> None:
+        work.go.set()
+        old, new = flights.board("1-A", ["a"], work), flights.board("1-B", ["b"], work)
+        alone = flights.start("1-B", ["c"], work)
+        found = [await flight.results() for flight in (old, new, alone)]
+        assert [set(one) for one in found] == [{"a"}, {"b"}, {"c"}]
+
+    run(story)
+
+
+def test_results_are_held_for_those_who_looked_before() -> None:
+    """For so many seconds after the end, and only those that the work wants held."""
+
+    async def story(flights: Flights[int], clock: FrozenClock, work: Work) -> None:
+        flight = await _held(flights, work, ["a", "b"], held={"a"})
+        assert flights.find("1-A", "a") is flight
+        assert await flight.results() == {"a": 1, "b": 1}
+        assert flights.find("1-A", "b") is flights.find("1-B", "a") is None
+        clock.advance(5.1)
+        assert flights.find("1-A", "a") is None
+
+    run(story)
+
+
+def test_new_features_end_what_is_held() -> None:
+    """A result from the old ones is nobody's any more."""
+
+    async def story(flights: Flights[int], _clock: FrozenClock, work: Work) -> None:
+        await _held(flights, work, ["a"], held={"a"})
+        flights.forget("a")
+        assert flights.find("1-A", "a") is None
+
+    run(story)
+
+
+def test_what_is_held_is_bounded() -> None:
+    """Of too many results, and of those that are old, nothing is left behind."""
+
+    async def story(flights: Flights[int], clock: FrozenClock, work: Work) -> None:
+        await _held(flights, work, ["a"], held={"a"})
+        many = [str(number) for number in range(MAX_HELD)]
+        flight = await _held(flights, work, many, held=set(many))
+        assert flights.find("1-A", "a") is None
+        assert flights.find("1-A", many[-1]) is flight
+        clock.advance(5.1)
+        await _held(flights, work, ["z"], held=set())
+        assert not flights.is_current(flight, many[0])
+
+    run(story)
+
+
+async def _held(flights: Flights[int], work: Work, entities: list[str], held: set[str]) -> Flight[int]:
+    work.go.set()
+    flight = flights.start("1-A", entities, work)
+    flight.held |= held
+    await flight.results()
+    return flight

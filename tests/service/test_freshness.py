@@ -178,7 +178,7 @@ def test_a_score_beyond_the_bound_is_served_to_nobody(scorer: Scorer, memory: Me
     """It is scored anew and kept; without features it is 503 with the reason, whatever staleness the caller allows."""
     wall = FrozenClock(NOW)
     publish(memory.store, scorer, {"a": A, "b": A}, scored_at=NOW - HOUR)
-    with serving(scorer, memory, service_settings(scorer, max_age_seconds=HOUR), wall=wall) as client:
+    with serving(scorer, memory, service_settings(scorer, max_age_seconds=HOUR, max_age_spread=0), wall=wall) as client:
         client.put("/features/a", json={"features": B})
         assert _told(_get(client, "a")) == (200, "cache", "forescore; hit")
         wall.advance(1)
@@ -201,7 +201,7 @@ def test_an_outage_is_told_as_one(scorer: Scorer, memory: MemoryStore, tmp_path:
         client.put("/features/a", json={"features": B})
         memory.lose_bucket(meta, "a")
         assert _told(_get(client, "a")) == (200, "online", "forescore; fwd=bypass; detail=store-lost")
-        memory.async_store.reader.lookup = _down  # type: ignore[method-assign,assignment]
+        memory.async_store.reader.peek = memory.async_store.reader.lookup = _down  # type: ignore[method-assign,assignment]
         assert _told(_get(client, "a")) == (200, "online", "forescore; fwd=bypass; detail=store-down")
 
 

@@ -1,7 +1,12 @@
+import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from starlette.testclient import TestClient
 from support.publish import publish
@@ -11,6 +16,7 @@ from support.services import opener, service_settings, serving
 from service.app import create_app
 from service.runtime import Dependencies
 from shared.bundle import Bundle
+from shared.encode import Encoded
 from shared.errors import NotCertified, StoreDown
 from shared.scorer import Scorer
 from shared.settings import Settings
@@ -132,16 +138,77 @@ def test_a_pointer_that_grows_old_is_degraded(scorer: Scorer, memory: MemoryStor
 
 
 def test_the_verbose_probe_tells_of_each_part(scorer: Scorer, memory: MemoryStore) -> None:
-    """Model, store, pointer and features: what an operator asks first."""
+    """Model, store, pointer and features, each with its status and its milliseconds: what an operator asks first."""
     publish(memory.store, scorer, {"a": ROW})
     with serving(scorer, memory) as client:
         checks = client.get("/readyz?verbose").json()["checks"]
 
     assert checks["model"]["model_version"] == "1"
     assert checks["model"]["golden_digest"] == scorer.golden_digest
-    assert checks["store"] == {"reachable": True, "breaker": "closed"}
+    assert (checks["store"]["reachable"], checks["store"]["breaker"]) == (True, "closed")
     assert (checks["pointer"]["snapshot"], checks["pointer"]["parity"]) == ("1-A", "exact")
-    assert checks["features"] == {"store": "ok"}
+    parts = [checks["model"], checks["store"], checks["pointer"], checks["features"]["store"]]
+    assert [part["status"] for part in parts] == ["ok"] * 4
+    assert all(0 <= part["ms"] < 500 for part in parts)
+
+
+def test_a_part_that_fails_is_told_and_readiness_stays(scorer: Scorer, memory: MemoryStore, tmp_path: Path) -> None:
+    """The store and what lies in it fail, the rest is well: degraded, with 200, and not a word of what they said."""
+    table = tmp_path / "features.parquet"
+    pq.write_table(pa.table({"customer_id": ["x"], "visits": [1.0], "returns": [0.0], "basket": [2.0]}), table)
+    with serving(scorer, memory, service_settings(scorer, features=f"store,{table}")) as client:
+        memory.failure = StoreDown("secret-address")
+        wait_until(lambda: client.get("/readyz").json()["status"] == "degraded")
+        answer = client.get("/readyz?verbose")
+
+    checks = answer.json()["checks"]
+    assert (answer.status_code, checks["model"]["status"]) == (200, "ok")
+    assert [checks[name]["status"] for name in ("store", "pointer")] == ["failing", "failing"]
+    assert {name: found["status"] for name, found in checks["features"].items()} == {
+        "store": "failing",
+        "parquet": "ok",
+    }
+    assert "secret" not in answer.text
+
+
+def test_parts_that_hang_cost_a_bounded_time(scorer: Scorer, memory: MemoryStore) -> None:
+    """A store that does not answer and a pass that does not end are asked at once, and left after half a second."""
+    gate = threading.Event()
+    model = _Held(scorer, gate)
+    memory.async_store.reader.ping = _hang  # type: ignore[method-assign]
+    with serving(model, memory) as client, ThreadPoolExecutor(1) as pool:  # type: ignore[arg-type]
+        running = pool.submit(client.post, "/score", json={"items": [{"features": ROW}]})
+        try:
+            assert model.began.wait(30)
+            answer = client.get("/readyz?verbose")
+        finally:
+            gate.set()
+        assert running.result(30).status_code == 200
+        assert client.get("/readyz?verbose").json()["checks"]["model"]["status"] == "ok"
+
+    checks = answer.json()["checks"]
+    assert (answer.status_code, checks["model"]["status"], checks["store"]["status"]) == (200, "late", "late")
+    assert 500 <= checks["store"]["ms"] < 5_000
+
+
+def test_no_plain_probe_asks_anybody(scorer: Scorer, memory: MemoryStore) -> None:
+    """What machines ask every second is answered from what is known: they wait for nothing that hangs."""
+    memory.async_store.reader.ping = _raise  # type: ignore[method-assign]
+    with serving(scorer, memory) as client:
+        for path in ("/livez", "/readyz", "/healthz", "/metrics"):
+            assert client.get(path).status_code == 200
+        assert client.get("/readyz?verbose").json()["checks"]["store"]["status"] == "failing"
+
+
+def test_probes_reveal_no_setting(scorer: Scorer, memory: MemoryStore) -> None:
+    """They need no key, so they tell no address, path or secret."""
+    url = "postgresql://reader:hunter2@db.internal/shop?table=t"
+    settings = service_settings(scorer, features=f"store,{url}")
+    with serving(scorer, memory, settings) as client:
+        told = [client.get(path).text for path in ("/livez", "/readyz", "/readyz?verbose", "/healthz", "/metrics")]
+
+    for word in ("hunter2", "db.internal", "reader", str(scorer.bundle.path)):
+        assert word not in "".join(told)
 
 
 def test_liveness_looks_at_nothing_else(scorer: Scorer, memory: MemoryStore) -> None:
@@ -149,3 +216,29 @@ def test_liveness_looks_at_nothing_else(scorer: Scorer, memory: MemoryStore) -> 
     memory.failure = StoreDown("gone")
     with _client(memory, service_settings()) as client:
         assert client.get("/livez").json() == {"status": "alive"}
+
+
+class _Held:
+    """A scorer whose passes wait at a gate."""
+
+    def __init__(self, scorer: Scorer, gate: threading.Event) -> None:
+        self.began = threading.Event()
+        self._scorer = scorer
+        self._gate = gate
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._scorer, name)
+
+    def score(self, encoded: Encoded) -> Any:
+        if len(encoded):
+            self.began.set()
+            assert self._gate.wait(30)
+        return self._scorer.score(encoded)
+
+
+async def _hang() -> None:
+    await asyncio.Event().wait()
+
+
+async def _raise() -> None:
+    raise AssertionError("nobody is to ask")

@@ -17,9 +17,10 @@ from service import problems
 from service.access import AccessLog
 from shared.clock import MonotonicClock
 from shared.encode import Encoded
+from shared.errors import Overloaded
+from shared.metrics import Metrics
 from shared.scorer import Scorer
 from shared.snapshot import Lookup, SnapshotMeta
-from shared.telemetry import Metrics
 from shared.testing.store import MemoryStore
 
 ROW = {"visits": 1, "returns": 0, "basket": 2}
@@ -76,7 +77,7 @@ def test_an_error_that_nobody_foresaw_gives_an_id_that_the_log_has(
     """500 with an opaque id; kind and place of the error are in the log under that id, its text is in neither."""
     publish(memory.store, scorer, {"a": ROW})
     with serving(scorer, memory) as client:
-        memory.async_store.reader.lookup = _raise  # type: ignore[method-assign]
+        memory.async_store.reader.peek = memory.async_store.reader.lookup = _raise  # type: ignore[method-assign]
         answer = client.get("/score/a")
         assert client.get("/livez").status_code == 200
 
@@ -170,6 +171,24 @@ def test_what_fastapi_finds_wrong_is_told_without_the_input() -> None:
     assert (answer.status_code, answer.json()["type"]) == (400, "urn:forescore:problem:bad-request")
     assert "body and the query" in answer.json()["detail"]
     assert MARKER not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("measured", "told"), [(None, "7"), (0.0, "1"), (0.2, "1"), (1.0, "1"), (1.01, "2"), (1e9, "30")]
+)
+def test_when_to_come_back_is_measured(measured: float | None, told: str) -> None:
+    """Whole seconds, rounded up, from 1 to 30; what the setting says where nothing was measured."""
+    app = FastAPI()
+    app.add_middleware(AccessLog, metrics=Metrics(CollectorRegistry()), clock=MonotonicClock())
+    problems.install(app, 7)
+
+    @app.get("/route")
+    async def route() -> None:
+        raise Overloaded("too much", retry_after=measured)
+
+    answer = TestClient(app).get("/route")
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, told)
 
 
 class _WrongShape(_Faulty):

@@ -52,6 +52,20 @@ def test_it_says_where_it_listens_and_logs_one_line_a_request(bundle: Bundle, tm
     assert "T4INT" not in server.errors + server.output
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_it_ends_as_it_was_told_to(
+    bundle: Bundle, tmp_path: Path, home: str, number: signal.Signals, code: int
+) -> None:
+    """SIGTERM ends it with 0, Ctrl-C with 130, and never with a traceback."""
+    with serve_process(tmp_path, str(bundle.path), "--port", "0", "--features", "none", FORESCORE_HOME=home) as server:
+        url = server.url()
+        wait_until(lambda: _status(f"{url}/readyz") == 200, 120)
+        server.process.send_signal(number)
+        assert server.process.wait(timeout=60) == code
+
+    assert "Traceback" not in server.errors
+
+
 def test_a_taken_port_is_named(bundle: Bundle, tmp_path: Path, home: str) -> None:
     """One line with the port and the next step, before anything is loaded; exit code 2 and no traceback."""
     with socket.socket() as holder:

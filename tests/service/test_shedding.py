@@ -1,6 +1,7 @@
 """What a batcher takes on and what it refuses: rows are bounded, and what would come too late is told at once."""
 
 import asyncio
+from collections.abc import Awaitable
 
 import pytest
 from support.batching import A, B, Bench, C, Model, bench, rounded, run
@@ -103,6 +104,69 @@ def test_one_slow_pass_makes_nobody_unwelcome(scorer: Scorer) -> None:
                 assert rounded(await desk.ask(A, until=soon)) == [0.8581]
 
     run(story)
+
+
+def test_who_finds_the_queue_full_is_told_when_there_will_be_room(scorer: Scorer) -> None:
+    """A pass of two rows takes 1 s; one runs since 0.25, and four wait: room for one in 0.75 s, for three in 1.75."""
+
+    async def story() -> None:
+        clock, model = FrozenClock(), Model(scorer)
+        async with bench(model, clock=clock, batch=2, queue=4) as desk, asyncio.timeout(30):
+            await _measured(desk, model, clock, seconds=1.0)
+            model.gate.clear()
+            calls = [desk.start(A)]
+            await eventually(lambda: len(model.passes) == 2)
+            clock.advance(0.25)
+            calls.append(desk.start(A, B, C, A))
+            await eventually(lambda: desk.batcher.waiting_rows == 4)
+            assert [await _refused(desk.ask(B)), await _refused(desk.ask(A, B, C))] == [0.75, 1.75]
+            model.gate.set()
+            await asyncio.gather(*calls)
+
+    run(story)
+
+
+def test_who_would_come_too_late_is_told_by_how_much(scorer: Scorer) -> None:
+    """A pass takes 1,000 s and one runs since 250: of two passes 1,750 are left, 50 more than this caller has."""
+
+    async def story() -> None:
+        clock, model = FrozenClock(), Model(scorer)
+        async with bench(model, clock=clock) as desk, asyncio.timeout(30):
+            await _measured(desk, model, clock, seconds=1000)
+            model.gate.clear()
+            call = desk.start(A)
+            await eventually(lambda: len(model.passes) == 2)
+            clock.advance(250)
+            until = asyncio.get_running_loop().time() + 1700
+            assert await _refused(desk.ask(B, until=until)) == pytest.approx(50, abs=30)
+            model.gate.set()
+            await call
+
+    run(story)
+
+
+def test_before_the_first_pass_nothing_is_known(scorer: Scorer) -> None:
+    """Whoever is refused then is told no time, and not a wrong one."""
+
+    async def story() -> None:
+        model = Model(scorer)
+        async with bench(model, queue=1) as desk, asyncio.timeout(30):
+            model.gate.clear()
+            calls = [desk.start(A)]
+            await eventually(lambda: model.passes == [1])
+            calls.append(desk.start(B))
+            await eventually(lambda: desk.batcher.waiting_rows == 1)
+            assert await _refused(desk.ask(C)) is None
+            model.gate.set()
+            await asyncio.gather(*calls)
+
+    run(story)
+
+
+async def _refused(call: Awaitable[object]) -> float | None:
+    with pytest.raises(Overloaded) as raised:
+        await call
+    return raised.value.retry_after
 
 
 async def _measured(desk: Bench, model: Model, clock: FrozenClock, *, seconds: float) -> None:

@@ -11,8 +11,8 @@ from support.postgres import PASSWORD, PostgresProcess
 from service.features import FeatureChain
 from service.sql import open_sql
 from shared.errors import SettingsError, SourceDown, TableNotFound
+from shared.metrics import Metrics
 from shared.settings import FeatureSettings
-from shared.telemetry import Metrics
 
 
 def test_a_file_that_is_not_there_is_not_made(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -12,15 +12,21 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 from support.polling import eventually
+from support.proxy import proxy_to
 from support.publish import publish
-from support.servers import wait_until
-from support.services import opener, service_settings, serving
+from support.servers import ValkeyProcess, wait_until
+from support.services import OpenStore, opener, service_settings, serving
+from support.stores import settings_for
 
 from service.app import create_app
 from service.runtime import Dependencies
 from shared.encode import Encoded
+from shared.payload import payload_of
 from shared.scorer import Scorer
 from shared.settings import Settings
+from shared.snapshot import SnapshotMeta
+from shared.store.connect import open_async_store, open_store
+from shared.store.interfaces import OnlineScore
 from shared.testing.store import MemoryStore
 
 A = {"visits": 1, "returns": 0, "basket": 2}
@@ -78,9 +84,12 @@ def _count_reads(memory: MemoryStore) -> list[list[str]]:
 
 
 @asynccontextmanager
-async def calling(scorer: Gated, memory: MemoryStore, settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
+async def calling(
+    scorer: Gated, store: MemoryStore | OpenStore, settings: Settings
+) -> AsyncIterator[httpx2.AsyncClient]:
     """The service in this event loop, so that callers can go away in the middle of anything."""
-    dependencies = Dependencies(open_scorer=lambda _bundle, _settings: scorer, open_store=opener(memory))  # type: ignore[arg-type,return-value]
+    open_store = opener(store) if isinstance(store, MemoryStore) else store
+    dependencies = Dependencies(open_scorer=lambda _bundle, _settings: scorer, open_store=open_store)  # type: ignore[arg-type,return-value]
     app = create_app(settings, dependencies=dependencies)
     async with app.router.lifespan_context(app) as state:
 
@@ -134,12 +143,106 @@ def test_a_hundred_who_miss_the_same_entity(scorer: Scorer, memory: MemoryStore,
                 for _ in range(50):
                     await client.get("/livez")  # every caller has come to his wait meanwhile
             found = await asyncio.gather(*calls)
+            assert "\nforescore_flights_joined_total 99.0\n" in (await client.get("/metrics")).text
         assert {round(one["scores"]["buys"], 4) for one in found} == {0.31}
         assert {one["entity_id"] for one in found} == {"new"}
 
     asyncio.run(story())
     assert model.passes == [1]
     assert asked == [["new"]]
+
+
+def test_who_looked_before_the_score_was_in_the_store(scorer: Scorer, valkey: ValkeyProcess, namespace: str) -> None:
+    """His look-up says absent and comes back when the computation is over: he gets its result, not one of his own."""
+    model = Gated(scorer)
+
+    async def story() -> tuple[httpx2.Response, httpx2.Response]:
+        async with proxy_to(valkey.port) as proxy:
+            redis = settings_for(f"redis://127.0.0.1:{proxy.port}", namespace).redis
+            settings = service_settings(scorer, redis=redis, pointer_poll_seconds=3600)
+            async with calling(model, open_async_store, settings) as client:
+                with held(model):
+                    first = asyncio.create_task(client.get("/score/new"))
+                    await eventually(lambda: bool(model.passes))
+                    looked = proxy.sent.count(b"HMGET")
+                    proxy.gate.clear()
+                    second = asyncio.create_task(client.get("/score/new"))
+                    await proxy.until_sent(b"HMGET", looked + 1)
+                answer = await first
+                await proxy.until_sent(b"EVAL", 1)
+                proxy.gate.set()
+                return answer, await second
+
+    with open_store(settings_for(valkey.url, namespace), scorer.bundle.name) as store:
+        publish(store, scorer, {"known": A})
+        store.features.write_many([("new", payload_of(B))], 60)
+    answers = asyncio.run(story())
+    assert model.passes == [1]
+    assert [answer.json()["scores"] for answer in answers] == [{"buys": 0.3100255}] * 2
+    assert [answer.headers["cache-status"] for answer in answers] == [
+        "forescore; fwd=miss; stored",
+        "forescore; fwd=miss; stored; collapsed",
+    ]
+
+
+def test_misses_of_one_turn_share_all_that_they_cost(scorer: Scorer, memory: MemoryStore) -> None:
+    """Twenty entities at once: one question to the source, one pass, one write; each caller his own answer."""
+    model = Gated(scorer)
+    asked = _count_reads(memory)
+    written = _slow_writes(memory)[1]
+    names = [f"new{number}" for number in range(20)]
+
+    async def story() -> None:
+        publish(memory.store, scorer, {"known": A})
+        async with calling(model, memory, service_settings(scorer)) as client:
+            for name in names[:-1]:
+                await client.put(f"/features/{name}", json={"features": B})
+            asked.clear()
+            answers = await asyncio.gather(*(client.get(f"/score/{name}") for name in names))
+        assert [answer.json().get("entity_id") for answer in answers] == [*names[:-1], None]
+        assert answers[-1].status_code == 404
+        assert {answer.json()["scores"]["buys"] for answer in answers[:-1]} == {0.3100255}
+
+    asyncio.run(story())
+    assert asked == [names]
+    assert model.passes == [19]
+    assert written == [names[:-1]]
+
+
+def test_new_features_come_while_a_score_of_the_old_is_being_written(scorer: Scorer, memory: MemoryStore) -> None:
+    """After PUT has answered, the snapshot has the new features' score."""
+    gate, written = _slow_writes(memory)
+
+    async def story() -> None:
+        publish(memory.store, scorer, {"known": A})
+        async with calling(Gated(scorer), memory, service_settings(scorer)) as client:
+            await client.put("/features/new", json={"features": B})
+            gate.clear()
+            assert (await client.get("/score/new")).json()["scores"] == {"buys": 0.3100255}
+            await eventually(lambda: written == [["new"]])
+            put = asyncio.create_task(client.put("/features/new", json={"features": A}))
+            await client.get("/livez")
+            gate.set()
+            assert (await put).status_code == 204
+            answer = (await client.get("/score/new")).json()
+        assert (answer["source"], answer["scores"]) == ("cache", {"buys": 0.8581489})
+
+    asyncio.run(story())
+
+
+def _slow_writes(memory: MemoryStore) -> tuple[asyncio.Event, list[list[str]]]:
+    """A gate before each write of online scores, and what was to be written."""
+    gate, begun = asyncio.Event(), list[list[str]]()
+    gate.set()
+    write = memory.async_store.online.write_back
+
+    async def slow(meta: SnapshotMeta, scores: Sequence[OnlineScore]) -> list[bool]:
+        begun.append([one.entity_id for one in scores])
+        await gate.wait()
+        return await write(meta, scores)
+
+    memory.async_store.online.write_back = slow  # type: ignore[method-assign]
+    return gate, begun
 
 
 async def _ask(client: httpx2.AsyncClient, door: str, number: int) -> dict[str, Any]:

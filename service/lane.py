@@ -1,0 +1,265 @@
+"""The fast lane: questions about scores, answered before the framework sees them.
+
+Plain hits of ``GET /score/{entity_id}`` are answered here. Whatever is no plain hit goes on, with what was looked up
+for it, to ``service.direct``; so there is one place that knows misses, outages and refusals, and it is not here. The
+answers are the framework's to the byte; a contract suite holds them so.
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import orjson
+import structlog
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.access import CLIENT_GONE, Call
+from service.entity import entity_of
+from service.freshness import ANY, Wish
+from service.headers import REVALIDATE, CacheStatus, is_known
+from service.landing import Landing
+from service.lane_answers import SCORED_AT, Hit, Print
+from service.lines import RequestIds
+from service.lookup import Seen
+from service.refresh import AgeLimit
+from service.runtime import Live, Service
+from service.tracing import is_traced
+from shared.errors import InvalidEntityId, StoreError
+from shared.layout import unpack
+from shared.settings import Settings
+from shared.snapshot import Absent, Active, Lookup, Lost, SnapshotMeta
+from shared.telemetry import Logger, StageTimer
+
+PREFIX = b"/score/"
+MANY = b"/score"
+_PLAIN = re.compile(rb"/score/([!#-$&-\[\]-~]{1,256})")
+"""Ids that are the same in a path, in UTF-8 and in JSON."""
+Headers = Sequence[tuple[bytes, bytes]]
+
+_OK, _NOT_MODIFIED = 200, 304
+_CACHE_CONTROL = (b"cache-control", REVALIDATE.encode())
+_CACHE_STATUS = (b"cache-status", str(CacheStatus()).encode())
+_JSON = (b"content-type", b"application/json")
+_START = b"".join([b"%b: %b\r\n" % header for header in (_CACHE_CONTROL, _CACHE_STATUS)]) + b"etag: %b\r\nage: %b\r\n"
+_END = b"x-request-id: %b\r\nserver-timing: %b\r\n"
+_HEAD = _START + b"content-length: %d\r\n" + b"%b: %b\r\n" % _JSON + _END
+_HEAD_NOT_MODIFIED = _START + _END
+
+
+_log: Logger = structlog.get_logger()
+
+
+class Asked(NamedTuple):
+    """The entity that is asked for, as UTF-8 and as JSON."""
+
+    id: bytes
+    json: bytes
+
+
+class Question(NamedTuple):
+    """A question, and the snapshot that it is asked of. ``start``: by the monotonic clock."""
+
+    asked: Asked
+    live: Live
+    active: Active
+    start: float
+
+
+class FastLane:
+    """``direct`` answers other questions about scores, and ``app`` what is left."""
+
+    def __init__(self, app: ASGIApp, direct: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._direct = direct
+        self._service = service
+        self._limit = AgeLimit.of(service.settings.service)
+        self._is_open: bool | None = None
+        self._wall = service.dependencies.wall
+        self._clock = service.dependencies.monotonic
+        self._ids = RequestIds()
+        self._print: Print | None = None
+        self.landing = Landing()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if "call" in scope.get("state", ()):  # it was looked up before it came here
+            await self._direct(scope, receive, send)
+            return
+        question = self.question(scope)
+        if question is None:
+            await self._leave(scope, receive, send)
+            return
+        try:
+            found = await question.live.store.reader.peek(question.active.meta, question.asked.id)
+        except StoreError as error:
+            self.hand_over(scope, question, Seen(question.active, error))
+        except asyncio.CancelledError:
+            self.gone(question)
+            raise
+        except Exception:  # noqa: BLE001 - nobody foresaw it: the next one meets it too, and says so
+            self.hand_over(scope, question)
+        else:
+            hit = self.hit(question, found, scope["headers"])
+            if hit is not None:
+                await self._send(send, question, hit)
+                return
+            self.hand_over(scope, question, seen_in(question, found))
+        await self._direct(scope, receive, send)
+
+    def question(self, scope: Scope) -> Question | None:
+        """What is asked, if it is a plain question and there is a snapshot to look into."""
+        live = self._service.phase
+        asked = _asked(scope)
+        if asked is None or not isinstance(live, Live) or live.pointer.active is None or not self._open():
+            return None
+        return Question(asked, live, live.pointer.active, self._clock.now())
+
+    def _open(self) -> bool:
+        """Asked once requests come: before, it is not known whether they are traced."""
+        if self._is_open is None:
+            is_traced_by_framework = is_traced(self._service.dependencies.telemetry)
+            self._is_open = _is_bounded(self._service.settings) and not is_traced_by_framework
+        return self._is_open
+
+    def hit(self, question: Question, found: bytes | Absent | Lost, headers: Headers) -> Hit | None:
+        """The answer; None where it is no score, or not as fresh as it has to be, or due to be renewed."""
+        if not isinstance(found, bytes):
+            return None
+        lookup = self._clock.now() - question.start
+        asked, live, active, _ = question
+        meta = active.meta
+        press = self._print
+        if press is None or press.meta is not meta:
+            press = self._print = Print(meta, live.scorer.golden_digest)
+        fields = press.read(found)
+        if fields is None:
+            return None
+        now = self._wall.now()
+        age = now - fields[SCORED_AT]
+        wish, known = _conditions(headers)
+        if not wish.takes(max(0, int(age))) or (self._limit is not None and _is_old(self._limit, asked, age)):
+            return None
+        seconds = b"%d" % max(0, int(age))
+        body, tag = press.answer(asked.json, fields, seconds)
+        status = _OK
+        if known is not None and is_known(tag.decode(), known):
+            status, body = _NOT_MODIFIED, b""
+        return Hit(status, tag, seconds, body, self._ids.next(), lookup, asked.json, meta.snapshot, age)
+
+    def tell(self, question: Question, hit: Hit) -> None:
+        """The line and the counts of a hit that was sent."""
+        self._service.lines.hit(hit, self._clock.now() - question.start)
+
+    async def _send(self, send: Send, question: Question, hit: Hit) -> None:
+        try:
+            await send({"type": "http.response.start", "status": hit.status, "headers": _headers(hit)})
+            await send({"type": "http.response.body", "body": hit.body})
+        finally:
+            self.tell(question, hit)
+
+    def hand_over(self, scope: Scope, question: Question, seen: Seen | None = None) -> None:
+        """Lets the application go on where the lane ends: the same request, and no second look-up."""
+        stages = StageTimer(self._clock)
+        stages.add("lookup", self._clock.now() - question.start)
+        call = Call(id=self._ids.next(), start=question.start, stages=stages, seen=seen)
+        scope.setdefault("state", {})["call"] = call
+
+    async def _leave(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_direct = scope["type"] == "http" and self._open() and _is_direct(scope)
+        await (self._direct if is_direct else self._app)(scope, receive, send)
+
+    def gone(self, question: Question) -> None:
+        """Nobody waits for it any more; it has its line all the same."""
+        seconds = self._clock.now() - question.start
+        route = self._service.lines.route
+        self._service.metrics.request(route, CLIENT_GONE, seconds, StageTimer(self._clock))
+        if self._service.lines.wanted(CLIENT_GONE):
+            entity_id = orjson.loads(question.asked.json)
+            facts = {"status": CLIENT_GONE, "duration_ms": round(seconds * 1000, 3), "entity_id": entity_id}
+            _log.info("request", id=self._ids.next(), method="GET", route=route, **facts)
+
+
+def _is_direct(scope: Scope) -> bool:
+    """Whether it is a question about scores, in its plain spelling."""
+    if scope.get("root_path"):
+        return False
+    if scope["method"] == "POST":
+        return bool(scope["raw_path"] == MANY)
+    return bool(scope["method"] == "GET" and scope["raw_path"].startswith(PREFIX))
+
+
+def _asked(scope: Scope) -> Asked | None:
+    """None where it is another question, or no id."""
+    if scope["type"] != "http" or scope["method"] != "GET" or scope["query_string"] or scope.get("root_path"):
+        return None
+    raw = scope["raw_path"]
+    plain = _PLAIN.fullmatch(raw)
+    if plain is not None:
+        entity = plain[1]
+        return Asked(entity, b'"%b"' % entity)
+    if not raw.startswith(PREFIX):
+        return None
+    try:
+        text = entity_of(scope, "/score/")
+    except InvalidEntityId:
+        return None
+    return Asked(text.encode(), orjson.dumps(text))
+
+
+def _conditions(headers: Headers) -> tuple[Wish, str | None]:
+    """How fresh it must be, and the tag of what the caller has."""
+    wish, known = ANY, None
+    controls: list[bytes] = []
+    for name, value in headers:
+        if name == b"cache-control":
+            controls.append(value)
+        elif name == b"if-none-match" and known is None:
+            known = value.decode("latin-1")
+    if controls:
+        wish = _wish(b", ".join(controls))
+    return wish, known
+
+
+@lru_cache(maxsize=256)
+def _wish(header: bytes) -> Wish:
+    return Wish.parse(header.decode("latin-1"))
+
+
+def _headers(hit: Hit) -> list[tuple[bytes, bytes]]:
+    headers = [_CACHE_CONTROL, _CACHE_STATUS, (b"etag", hit.tag), (b"age", hit.seconds)]
+    if hit.status == _OK:
+        headers += [(b"content-length", b"%d" % len(hit.body)), _JSON]
+    return [*headers, (b"x-request-id", hit.call_id.encode()), (b"server-timing", _timing(hit))]
+
+
+def head_of(hit: Hit) -> bytes:
+    """The same headers as they go over the wire."""
+    told = (hit.tag, hit.seconds)
+    if hit.status == _OK:
+        return _HEAD % (*told, len(hit.body), hit.call_id.encode(), _timing(hit))
+    return _HEAD_NOT_MODIFIED % (*told, hit.call_id.encode(), _timing(hit))
+
+
+def _timing(hit: Hit) -> bytes:
+    return b"lookup;dur=%.3f" % (hit.lookup * 1000)
+
+
+def _is_old(limit: AgeLimit, asked: Asked, age: float) -> bool:
+    """Whether the score is too old, or is to be renewed."""
+    return limit.is_over(age) or limit.is_due(asked.id.decode(), age)
+
+
+def seen_in(question: Question, found: bytes | Absent | Lost) -> Seen:
+    """What was found, for whoever goes on with it."""
+    return Seen(question.active, _looked_into(found, question.active.meta))
+
+
+def _looked_into(found: bytes | Absent | Lost, meta: SnapshotMeta) -> Lookup:
+    return unpack(found, len(meta.columns), meta.fields) if isinstance(found, bytes) else found
+
+
+def _is_bounded(settings: Settings) -> bool:
+    """Whether the store's own limits end a look-up before the request's deadline does."""
+    redis = settings.redis
+    return redis.read_timeout_ms * (redis.read_retries + 1) < settings.service.deadline_ms

@@ -1,0 +1,153 @@
+"""Log lines of requests: which are written, and how: together, since to write each by itself costs a system call."""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import orjson
+import structlog
+
+from service.lane_answers import Hit
+from shared.metrics import Metrics
+from shared.telemetry import Logger, PlainLines, only_simple, plain_lines, simple_text
+
+ALL = "all"
+ERRORS = "errors"
+ERROR_STATUS = 400
+FAILED_STATUS = 500
+MOST_LINES = 128
+"""So many are written at once, however short the time is that they were gathered in."""
+_ID_BYTES = 8
+_IDS = 512
+
+_log: Logger = structlog.get_logger()
+
+
+class _Kept(NamedTuple):
+    """A hit whose line is not rendered yet: many of one form take less time together. ``at``: epoch seconds."""
+
+    hit: Hit
+    seconds: float
+    at: float
+
+
+class RequestIds:
+    """Random ids, of which many are drawn at a time."""
+
+    def __init__(self) -> None:
+        self._ids: list[str] = []
+
+    def next(self) -> str:
+        """16 hexadecimal digits."""
+        if not self._ids:
+            text = secrets.token_hex(_ID_BYTES * _IDS)
+            self._ids = [text[place : place + 2 * _ID_BYTES] for place in range(0, len(text), 2 * _ID_BYTES)]
+        return self._ids.pop()
+
+
+class RequestLines:
+    """``keep``: FORESCORE_LOG_REQUESTS. Lines are gathered for ``buffer_ms``, with the counts of hits of ``route``, and
+    written in one go; those of failures are written at once, with all before them.
+
+    A line is what a logger would have made of it. Where lines are not JSON, a logger makes it, at once.
+    """
+
+    def __init__(self, metrics: Metrics, *, route: str = "", keep: str = ALL, buffer_ms: int = 0) -> None:
+        self.route = route
+        self._metrics = metrics
+        self._one_of = 0 if keep == ERRORS else 1 if keep == ALL else int(keep.partition(":")[2])
+        self._turn = 0
+        self._seconds = buffer_ms / 1000
+        self._tally = metrics.tally(route)
+        self._plain: PlainLines | None = None
+        self._lines: list[str | _Kept] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._words: dict[str, str] = {}
+
+    def wanted(self, status: int) -> bool:
+        """Whether a request that was answered so has a line; counts those that have none."""
+        if self._one_of == 1 or status >= ERROR_STATUS:
+            return True
+        self._turn = (self._turn + 1) % self._one_of if self._one_of else 1
+        if self._turn == 0:
+            return True
+        self._metrics.line_left_out()
+        return False
+
+    def hit(self, hit: Hit, seconds: float) -> None:
+        """One hit, answered in so many seconds."""
+        if self._timer is None:
+            self._begin()
+        self._tally.add(hit.status, seconds, hit.lookup, hit.age)
+        if self._one_of == 1 or self.wanted(hit.status):
+            if self._plain is None:
+                self._log(hit, seconds)
+            else:
+                self._lines.append(_Kept(hit, seconds, self._plain.now()))
+        if not self._seconds or len(self._lines) >= MOST_LINES:
+            self.flush()
+
+    def tell(self, status: int, facts: Mapping[str, str | int | float | None]) -> None:
+        """Any other answered request, whose line is wanted."""
+        if self._timer is None:
+            self._begin()
+        if self._plain is None:
+            _log.info("request", **facts)
+        else:
+            told = orjson.dumps(only_simple(None, "", dict(facts))).decode()[1:-1]
+            self._lines.append(
+                f'{{"time":"{self._plain.stamp(self._plain.now())}",{told},"event":"request"{self._plain.bound},"level":"info"}}'
+            )
+        if not self._seconds or len(self._lines) >= MOST_LINES or status >= FAILED_STATUS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes and counts what was gathered."""
+        if self._timer is None:
+            return
+        self._timer.cancel()
+        self._timer = None
+        self._tally.flush()
+        if self._lines and self._plain is not None:
+            lines, self._lines = self._lines, []
+            told = self._rendering(self._plain)
+            self._plain.write("\n".join([line if isinstance(line, str) else told(line) for line in lines]))
+
+    def _begin(self) -> None:
+        self._plain = plain_lines()
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self.flush)
+
+    def _rendering(self, plain: PlainLines) -> Callable[[_Kept], str]:
+        route, bound, stamp = self.route, plain.bound, plain.stamp
+
+        def told(kept: _Kept) -> str:
+            hit = kept.hit
+            return (
+                f'{{"time":"{stamp(kept.at)}","id":"{hit.call_id}","method":"GET","route":"{route}",'
+                f'"status":{hit.status},"duration_ms":{round(kept.seconds * 1000, 3)!r},'
+                f'"entity_id":{hit.entity.decode()},"source":"cache","snapshot":{self._json(hit.snapshot)},'
+                f'"event":"request"{bound},"level":"info"}}'
+            )
+
+        return told
+
+    def _log(self, hit: Hit, seconds: float) -> None:
+        _log.info(
+            "request",
+            id=hit.call_id,
+            method="GET",
+            route=self.route,
+            status=hit.status,
+            duration_ms=round(seconds * 1000, 3),
+            entity_id=orjson.loads(hit.entity),
+            source="cache",
+            snapshot=hit.snapshot,
+        )
+
+    def _json(self, text: str) -> str:
+        """Of the one snapshot, or of the two around a promotion."""
+        found = self._words.get(text)
+        if found is None:
+            self._words = {text: (found := orjson.dumps(simple_text(text)).decode())}
+        return found

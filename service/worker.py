@@ -1,0 +1,71 @@
+"""One of several workers: a process of its own, started by ``service.workers`` with an open socket in its hand.
+
+It is a fresh interpreter and no fork: torch's and the event loop's threads do not survive a fork, and each worker
+settles its number of threads before torch is loaded.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Thread
+
+import structlog
+
+from service import worker_metrics
+from service.server import answer, prepare
+from shared.settings import load_settings
+
+READY = b"r"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Answers until it is told to end, or until the process that started it is gone; the exit code."""
+    given = _parse(arguments)
+    settings = load_settings()
+    prepare(settings)
+    structlog.contextvars.bind_contextvars(worker=given.number)
+    registry = worker_metrics.join(given.metrics, given.number)
+    from service.app import create_app  # noqa: PLC0415 - after the threads and the kind of metrics are settled
+    from service.runtime import Dependencies  # noqa: PLC0415 - the same
+
+    app = create_app(settings, dependencies=Dependencies(opens_first=given.opens_first), registry=registry)
+    with socket.socket(fileno=given.listener) as listener, socket.socket(fileno=given.channel) as channel:
+        orphaned = Event()
+        Thread(target=_end_with_parent, args=(channel, orphaned), daemon=True).start()
+        code = answer(app, listener, settings.service, lambda: _say_ready(channel))
+        if orphaned.is_set():
+            shutil.rmtree(given.metrics, ignore_errors=True)
+    return code
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="service.worker")
+    parser.add_argument("--number", type=int, required=True)
+    parser.add_argument("--listener", type=int, required=True)
+    parser.add_argument("--channel", type=int, required=True)
+    parser.add_argument("--metrics", type=Path, required=True)
+    parser.add_argument("--opens-first", action="store_true")
+    return parser.parse_args(arguments)
+
+
+def _say_ready(channel: socket.socket) -> None:
+    with suppress(OSError):  # the parent is gone, and so is this process soon
+        channel.send(READY)
+
+
+def _end_with_parent(channel: socket.socket, orphaned: Event) -> None:
+    """The other end of the channel is closed by the kernel, however the parent died: nobody would end this one then."""
+    while channel.recv(1):
+        pass
+    orphaned.set()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
