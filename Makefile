@@ -1,6 +1,7 @@
 # make demo    train, build, backfill and serve on this machine (PORT=8000)
 # make test    every test
 # make check   all that must hold before a change goes in: lint, types, contracts, test
+# make bench   measure it beside what one would write in its place (QUICK=1: a short run; ONLY=hit,miss: some of it)
 # make docs    write the tables in docs/ anew from the code
 
 SHELL := /bin/bash
@@ -11,7 +12,7 @@ PORT ?= 8000
 WORKERS ?= 2
 PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(shell command -v $(name))))
 
-.PHONY: help install demo test lint types contracts check docs clean
+.PHONY: help install demo test lint types contracts check docs bench bench-docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -39,6 +40,13 @@ check: lint types contracts test
 
 docs: install
 	@$(BIN)/python tests/support/tables.py
+
+bench: install
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY))
+
+bench-docs: install
+	@$(BIN)/python -m benchmarks --json docs/performance.json
+	@$(BIN)/python -m benchmarks.page
 
 clean:
 	rm -rf $(VENV) .forescore build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
