@@ -11,7 +11,6 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from shared.client.problems import (
         ForescoreProblem,
         InvalidId,
+        NotCached,
         Problem,
         RejectedFeatures,
         TooLate,
@@ -67,6 +67,7 @@ __all__ = [
     "Item",
     "MultiClass",
     "MultiLabel",
+    "NotCached",
     "Numeric",
     "Problem",
     "Regression",
@@ -95,6 +96,7 @@ _HOMES = dict.fromkeys(__all__, "shared.schema") | {
     "ForescoreProblem": "shared.client.problems",
     "InvalidId": "shared.client.problems",
     "Item": "shared.client.wire",
+    "NotCached": "shared.client.problems",
     "Problem": "shared.client.problems",
     "RejectedFeatures": "shared.client.problems",
     "Score": "shared.client.results",
@@ -190,6 +192,9 @@ def up(  # noqa: PLR0913 - a command's options are its parameters
     schedule_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="The schedule's port; 0 picks a free one. [default: 8001]")
     ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=256, help="Processes of the service, as of `forescore serve`. [default: 1]")
+    ] = None,
     features: Annotated[
         str | None, typer.Option(help="Where features of the unseen come from, as of `forescore serve`.")
     ] = None,
@@ -215,9 +220,12 @@ def up(  # noqa: PLR0913 - a command's options are its parameters
         "FORESCORE_SCHEDULE__TIMEZONE": timezone,
         "FORESCORE_SERVICE__HOST": host,
         "FORESCORE_SERVICE__PORT": None if port is None else str(port),
+        "FORESCORE_SERVICE__WORKERS": None if workers is None else str(workers),
         "FORESCORE_FEATURES__URL": features,  # it may hold a password, which the list of processes would show
     }
     environment = {name: value for name, value in given.items() if value is not None}
+    if "FORESCORE_SERVICE__DRAIN_SECONDS" not in os.environ:
+        environment["FORESCORE_SERVICE__DRAIN_SECONDS"] = "0"  # nothing on this machine moves its calls elsewhere
     settings = load_settings()
     parts = [
         Part(
@@ -275,6 +283,8 @@ def demo(
 
 def version() -> None:
     """Say which Forescore, Python and torch these are."""
+    from importlib.metadata import version as version_of  # noqa: PLC0415 - brings the whole of email
+
     typer.echo(f"forescore {version_of('forescore')} (Python {platform.python_version()}, torch {version_of('torch')})")
 
 

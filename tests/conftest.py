@@ -25,6 +25,7 @@ def clean_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in list(os.environ):
         if name.startswith("FORESCORE_"):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("FORESCORE_ENGINE", "export")  # compiling takes a minute: the engine's own tests do it once
     yield
     structlog.reset_defaults()
 

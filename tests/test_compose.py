@@ -6,6 +6,7 @@ import typer
 import yaml
 
 from forescore import commands
+from service.workers import CLOSING_SECONDS
 from shared.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -53,6 +54,15 @@ def test_only_the_service_is_reached_from_outside() -> None:
 def test_the_store_never_evicts() -> None:
     """A full store refuses the writer rather than drop a pointer or a bucket."""
     assert "--maxmemory-policy noeviction" in SERVICES["redis"]["command"]
+
+
+def test_the_service_may_end_in_good_order() -> None:
+    """Several workers answer, and they are given longer to end than they may take."""
+    service = SERVICES["service"]
+    assert service["command"] == ["serve", "--workers", "2"]
+    settings = Settings().service
+    bound = settings.drain_seconds + settings.flight_seconds + CLOSING_SECONDS
+    assert float(service["stop_grace_period"].removesuffix("s")) > bound
 
 
 def test_the_image_does_not_run_as_root() -> None:

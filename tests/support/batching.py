@@ -13,8 +13,9 @@ from service.batcher import Batcher, Limits, Threads
 from service.forward import Row
 from shared.clock import Clock, MonotonicClock
 from shared.encode import Encoded
+from shared.metrics import Metrics
 from shared.scorer import Scored, Scorer
-from shared.telemetry import Metrics, StageTimer
+from shared.telemetry import StageTimer
 
 A = {"visits": 1, "returns": 0, "basket": 2}
 B = {"visits": 0, "returns": 3, "basket": 1}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+from fastapi.telemetry import TelemetryConfig
 from pydantic import SecretStr
 from starlette.testclient import TestClient
 from support.servers import wait_until
@@ -52,6 +53,7 @@ def serving(
     *,
     wall: Clock | None = None,
     monotonic: Clock | None = None,
+    telemetry: TelemetryConfig | None = None,
 ) -> Iterator[TestClient]:
     """A ready service in this process. The scorer is the one given, so that it is not opened for each test anew."""
     dependencies = Dependencies(
@@ -59,6 +61,7 @@ def serving(
         open_store=opener(store) if isinstance(store, MemoryStore) else store,
         wall=wall or WallClock(),
         monotonic=monotonic or MonotonicClock(),
+        telemetry=telemetry or {},
     )
     app = create_app(settings or service_settings(scorer), dependencies=dependencies)
     with TestClient(app, raise_server_exceptions=False) as client:
@@ -78,7 +81,7 @@ def opener(memory: MemoryStore) -> OpenStore:
 
 
 class ServeProcess:
-    """``forescore serve`` as a process, with what it prints in files."""
+    """``forescore serve`` as a process, with what it prints in files. It ends without a drain, unless it is told."""
 
     def __init__(self, folder: Path, arguments: list[str], environment: Mapping[str, str]) -> None:
         self._output = folder / "serve.out"
@@ -89,7 +92,7 @@ class ServeProcess:
                 stdout=output,
                 stderr=errors,
                 cwd=ROOT,
-                env={**os.environ, **environment},
+                env={**os.environ, "FORESCORE_SERVICE__DRAIN_SECONDS": "0", **environment},
             )
 
     @property

@@ -13,8 +13,8 @@ from pydantic.fields import FieldInfo
 from batch_job.schedule_metrics import ScheduleMetrics
 from forescore import commands
 from shared.errors import ForescoreError
+from shared.metrics import Metrics
 from shared.settings import Settings
-from shared.telemetry import Metrics
 
 DOCS = Path(__file__).parents[2] / "docs"
 
