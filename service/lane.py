@@ -176,8 +176,14 @@ class FastLane:
         self._service.metrics.request(route, CLIENT_GONE, seconds, StageTimer(self._clock))
         if self._service.lines.wanted(CLIENT_GONE):
             entity_id = orjson.loads(question.asked.json)
-            facts = {"status": CLIENT_GONE, "duration_ms": round(seconds * 1000, 3), "entity_id": entity_id}
-            _log.info("request", id=self._ids.next(), method="GET", route=route, **facts)
+            facts: dict[str, str | int | float | None] = {
+                "id": self._ids.next(),
+                "method": "GET",
+                "route": route,
+                "status": CLIENT_GONE,
+            }
+            told = facts | {"duration_ms": round(seconds * 1000, 3), "entity_id": entity_id}
+            self._service.lines.tell(CLIENT_GONE, told)
 
 
 def _is_direct(scope: Scope) -> bool:
