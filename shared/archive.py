@@ -7,13 +7,13 @@ operator is either of a known, harmless form or refused. ``shared.graph_json`` c
 """
 
 import io
-import json
 import re
 import zipfile
 from typing import Any
 
 import torch
 
+from shared.exact_json import loads_unique
 from shared.graph_json import check_model, refuse
 
 MODEL = "models/model.json"
@@ -44,10 +44,15 @@ _ELEMENT_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 2, 7: 4, 8: 8, 12: 1, 13: 2}
 
 def check(data: bytes) -> None:
     """Refuses an archive that could do more than describe a graph. BundleCorrupt says what was found."""
+    try:
+        _check(data)
+    except RecursionError:
+        refuse("its JSON is nested without end")
+
+
+def _check(data: bytes) -> None:
     sizes = _entries(data)
-    records = _records(data)
-    if {name: len(record) for name, record in records.items()} != sizes:
-        refuse("its directory can be read in two ways")
+    records = _records(data, sizes)
     for name, expected in _EXACT.items():
         if records[name] != expected:
             refuse(f"entry {name} is not as torch.export.save writes it")
@@ -56,11 +61,13 @@ def check(data: bytes) -> None:
     check_model(_parsed(MODEL, records[MODEL]))
 
 
-def _records(data: bytes) -> dict[str, bytes]:
-    """All entries through the reader that loading will use: what is checked is what is read."""
+def _records(data: bytes, sizes: dict[str, int]) -> dict[str, bytes]:
+    """All entries through the reader that loading will use: what is checked is what is read, and it is no larger."""
     try:
         reader = torch._C.PyTorchFileReader(io.BytesIO(data))  # noqa: SLF001 - torch gives this reader no other name
-        return {name: reader.get_record(name) for name in reader.get_all_records()}
+        if {name: reader.get_record_size(name) for name in reader.get_all_records()} != sizes:
+            refuse("its directory can be read in two ways")
+        return {name: reader.get_record(name) for name in sizes}
     except RuntimeError:
         refuse("torch cannot read it")
 
@@ -92,9 +99,9 @@ def _entries(data: bytes) -> dict[str, int]:
 
 def _parsed(name: str, record: bytes) -> Any:
     try:
-        return json.loads(record)
+        return loads_unique(record)
     except (ValueError, RecursionError):
-        refuse(f"entry {name} is not JSON")
+        refuse(f"entry {name} is not JSON, or says one thing twice")
 
 
 def _check_payload(config: str, content: Any, sizes: dict[str, int]) -> None:

@@ -25,9 +25,9 @@ from shared.bundle import (
     load_bundle,
     require_name,
 )
-from shared.engine import open_export
 from shared.errors import BundleConflict, BundleError, NotCertified, ScoringError
 from shared.export import export_graph
+from shared.exported import open_export
 from shared.fitted import Fitted
 from shared.golden import Golden, choose, company, to_parquet
 from shared.schema import Regression, Schema
@@ -107,7 +107,7 @@ def require_free(out: Path) -> None:
 
 def _proved(schema: Schema, graph: bytes, inputs: tuple[np.ndarray, ...]) -> tuple[Tile, np.ndarray]:
     """The tile and the golden scores, from the graph as it was saved: what is proved is what will be loaded."""
-    forward = open_export(graph, torch.device("cpu"))
+    forward = open_export(graph, "cpu")
     columns = len(schema.columns)
     try:
         tile = find_tile(forward, company(schema, inputs), columns)

@@ -10,6 +10,7 @@ Loading reads and checks; it executes nothing and needs no torch. ``shared.build
 """
 
 import hashlib
+import math
 import os
 import re
 import stat
@@ -22,6 +23,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shared.errors import BundleCorrupt, BundleError, BundleNotFound, SchemaError
+from shared.exact_json import loads_unique
 from shared.fitted import Fitted
 from shared.schema import Schema
 from shared.tile import Tile
@@ -34,6 +36,9 @@ FILES = (GOLDEN, GRAPH)
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MAX_MANIFEST_BYTES = 16 * 1024 * 1024
+MAX_FILE_BYTES = 16 * 1024**3
+MAX_ROW_ELEMENTS = 32 * 1024 * 1024
+"""Elements of one row of all inputs together: as many as eight of the largest tensors have."""
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,7 +48,7 @@ class FileDigest(BaseModel):
 
     model_config = _FROZEN
 
-    bytes: Annotated[int, Field(ge=0)]
+    bytes: Annotated[int, Field(ge=0, le=MAX_FILE_BYTES)]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -155,6 +160,12 @@ def require_name(name: str, version: str) -> None:
 
 def _parse(path: Path, text: bytes) -> Manifest:
     try:
+        loads_unique(text)
+    except (ValueError, RecursionError):
+        raise BundleCorrupt(
+            f"bundle {path}: {MANIFEST} is not JSON, is nested without end, or has a key twice; build the bundle again"
+        ) from None
+    try:
         manifest = Manifest.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
@@ -166,6 +177,11 @@ def _parse(path: Path, text: bytes) -> Manifest:
         raise BundleCorrupt(f"bundle {path}: {MANIFEST} must list exactly {' and '.join(FILES)}")
     if manifest.inputs != input_tensors(manifest.fitted.schema):
         raise BundleCorrupt(f"bundle {path}: {MANIFEST}: the inputs are not those of the schema")
+    if (elements := sum(math.prod(tensor.shape) for tensor in manifest.inputs)) > MAX_ROW_ELEMENTS:
+        raise BundleCorrupt(
+            f"bundle {path}: {MANIFEST}: one row has {elements:,} elements, of {MAX_ROW_ELEMENTS:,} at most; "
+            "give the model smaller tensors"
+        )
     return manifest
 
 
@@ -180,6 +196,11 @@ def _require_files(path: Path) -> None:
     for name, entry in sorted(found.items()):
         if not entry.is_file(follow_symlinks=False):
             raise BundleCorrupt(f"bundle {path}: {name} is not a regular file; links are not followed")
+        if entry.stat(follow_symlinks=False).st_nlink > 1:
+            raise BundleCorrupt(
+                f"bundle {path}: {name} has a second name elsewhere, by which it could be changed (a hard link); "
+                "copy the bundle as files of its own"
+            )
 
 
 def _check_digest(bundle: Bundle, file: str) -> None:
@@ -194,7 +215,7 @@ def _read(path: Path, *, limit: int) -> bytes:
     with _open(path) as handle:
         data = handle.read(limit + 1)
     if len(data) > limit:
-        raise BundleCorrupt(f"bundle {path.parent}: {path.name} has more than {limit} bytes")
+        raise BundleCorrupt(f"bundle {path.parent}: {path.name} has more than {limit} bytes; copy the bundle again")
     return data
 
 
@@ -206,5 +227,5 @@ def _open(path: Path) -> BufferedReader:
         raise BundleCorrupt(f"bundle {path.parent}: {path.name} cannot be read: {error.strerror}") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise BundleCorrupt(f"bundle {path.parent}: {path.name} is not a regular file")
+        raise BundleCorrupt(f"bundle {path.parent}: {path.name} is not a regular file; copy the bundle as plain files")
     return os.fdopen(descriptor, "rb")

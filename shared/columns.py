@@ -131,10 +131,12 @@ def _distinct(rule: ScalarRule, array: pa.Array) -> Decoded:
             array = array.dictionary_encode()
         except pa.ArrowNotImplementedError:
             return _table(rule, python_values(array))
-    words = array.dictionary
-    values, codes = _table(rule, [*python_values(words), None])
-    indices = array.indices.cast(pa.int64()).fill_null(len(words)).to_numpy(zero_copy_only=False)
-    return values[indices], codes[indices]
+    indices, words = array.indices, python_values(array.dictionary)
+    if indices.null_count:
+        indices, words = indices.cast(pa.int64()).fill_null(len(words)), [*words, None]
+    values, codes = _table(rule, words)
+    places = indices.to_numpy(zero_copy_only=False)
+    return values.take(places), codes.take(places) if codes.any() else np.zeros(len(places), np.uint8)
 
 
 def _table(rule: ScalarRule, words: Iterable[object]) -> Decoded:

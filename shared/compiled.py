@@ -1,7 +1,7 @@
 """The engine ``compiled``: the bundle's graph, compiled by AOTInductor for this host, from this host's own cache.
 
-Opening it needs nothing of torch but its core: not what exports and compiles, which takes seconds to import. Compiling
-is done by ``shared.compiling``, in a process of its own.
+Opening it needs nothing of torch but its library: not the Python package, which takes seconds to import. Compiling is
+done by ``shared.compiling``, in a process of its own.
 https://docs.pytorch.org/docs/stable/torch.compiler_aot_inductor.html
 """
 
@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import torch
 
+from shared.container import Container
 from shared.errors import EngineUnavailable, ScoringError
 from shared.host import processor
-from shared.memory import ALIGNED
+from shared.libtorch import torch_build
 from shared.rounding import settle_rounding
 from shared.tile import FORWARD_ROWS, Arrays, Forward
 
@@ -42,8 +42,8 @@ _INSTANCES = max(1, min(os.cpu_count() or 1, 16))
 
 def code_key(bundle_digest: str, device: str) -> str:
     """Names all that compiled code depends on: the bundle, torch, the processor, the device, how it is compiled."""
-    torch_build = (torch.__version__, torch.version.git_version, torch.backends.cpu.get_cpu_capability())
-    parts = (FORMAT, bundle_digest, *torch_build, processor(), device, FORWARD_ROWS, sorted(OPTIONS.items()))
+    vectors = os.environ.get("ATEN_CPU_CAPABILITY", "")  # else as the processor has them
+    parts = (FORMAT, bundle_digest, *torch_build(), vectors, processor(), device, FORWARD_ROWS, sorted(OPTIONS.items()))
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -51,27 +51,18 @@ def open_compiled(code: Path) -> Forward:
     """The compiled graph as a callable. EngineUnavailable when this torch cannot load it."""
     settle_rounding()
     try:
-        # the loader of packages would unpack the same file into a folder for all users, and take longer for each call
-        run = torch._C._aoti.AOTIModelContainerRunnerCpu(str(code), _INSTANCES).run  # noqa: SLF001 - see above
-    except Exception as error:  # torch raises what the system's loader tells it
+        run = Container(code, _INSTANCES)
+    except (OSError, AttributeError, RuntimeError) as error:
         raise EngineUnavailable(
-            f"the compiled graph {code.name[:12]} cannot be loaded by torch {torch.__version__} "
+            f"the compiled graph {code.name[:12]} cannot be loaded by torch {torch_build()[0]} "
             f"({type(error).__name__}); remove it from {code.parent}, and compile it again"
         ) from error
 
     def forward(inputs: Arrays) -> np.ndarray:
-        torch.get_num_threads()  # tells it to this very thread: without, MKL would take all cores for one small product
         try:
-            (scores,) = run([_placed(part) for part in inputs])
-            return scores.numpy()
+            return run(inputs)
         except Exception as error:  # noqa: BLE001 - the graph is the user's: any error is its failure for these rows
             # only the type is told: torch's texts quote values
             raise ScoringError(f"the forward pass of {len(inputs[0])} rows failed ({type(error).__name__})") from None
 
     return forward
-
-
-def _placed(part: np.ndarray) -> torch.Tensor:
-    """The array itself where it is aligned as torch's own memory is, else a copy: products may round by alignment."""
-    tensor = torch.from_numpy(part)
-    return tensor.clone() if tensor.data_ptr() % ALIGNED else tensor

@@ -1,48 +1,49 @@
 """Engines: how a graph is run. Opening one gives a ``Forward``; nothing else knows what is behind it.
 
-``export``    the exported program as it lies in the bundle: always there, on every device
+``export``    the exported program as it lies in the bundle: always there, on every device (``shared.exported``)
 ``compiled``  the same graph, compiled once for this host, from this host's cache (``shared.compiled``): many times
               faster for one row, on the CPU
 
 Each is certified with the golden rows. Which one it is, is settled when a scorer is opened, and never changes in it.
 """
 
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
-import numpy as np
-import torch
-
 from shared.bundle import GRAPH, Bundle
 from shared.compiled import code_key
 from shared.engine_cache import EngineCache
-from shared.errors import BundleCorrupt, DeviceUnavailable, EngineUnavailable, ScoringError
+from shared.errors import DeviceUnavailable, EngineUnavailable
 from shared.host import compiler
-from shared.rounding import settle_rounding
+from shared.libtorch import has_accelerators, torch_build
 from shared.settings import Settings
-from shared.tile import Arrays, Forward
 
 Engine = Literal["export", "compiled"]
 Wanted = Literal["auto", "export", "compiled"]
 
-_DTYPES = {"float32": torch.float32, "int64": torch.int64, "bool": torch.bool}
 
-
-def choose_device(device: str) -> torch.device:
+def choose_device(device: str) -> str:
     """The device of a setting: ``auto`` (CUDA where there is one), ``cpu``, ``cuda``, ``cuda:N``."""
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device == "cpu":
+        return device
+    count = _cuda_devices()
     if device == "auto":
-        return torch.device("cuda:0" if count else "cpu")
+        return "cuda:0" if count else "cpu"
     kind, _, number = device.partition(":")
     index = int(number) if number.isdecimal() else 0
-    if kind == "cpu" and not number:
-        return torch.device("cpu")
     if kind == "cuda" and (not number or number.isdecimal()) and index < count:
-        return torch.device("cuda", index)
+        return f"cuda:{index}"
     there = ", ".join(["cpu", *(f"cuda:{place}" for place in range(count))])
     raise DeviceUnavailable(f"device {device!r} is not there; this machine has: {there}")
+
+
+def _cuda_devices() -> int:
+    if not has_accelerators():
+        return 0
+    import torch  # noqa: PLC0415 - seconds, which a process that only runs on CPUs need not spend
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +63,10 @@ class EngineChoice:
         return cls(wanted=settings.engine, cache=settings.engine_cache or settings.home / "engines")
 
 
-def find_compiled(bundle: Bundle, device: torch.device, choice: EngineChoice) -> Path:
+def find_compiled(bundle: Bundle, device: str, choice: EngineChoice) -> Path:
     """The bundle's compiled graph in this host's cache. EngineUnavailable says why there is none, and what to do."""
     _require_cpu(device)
-    code = EngineCache(choice.cache).find(code_key(bundle.digest, str(device)))
+    code = EngineCache(choice.cache).find(code_key(bundle.digest, device))
     if code is None:
         raise EngineUnavailable(
             f"{choice.cache} has no graph of {bundle.name} {bundle.version} that was compiled for this host; "
@@ -74,7 +75,7 @@ def find_compiled(bundle: Bundle, device: torch.device, choice: EngineChoice) ->
     return code
 
 
-def compile_bundle(bundle: Bundle, device: torch.device, choice: EngineChoice) -> Path:
+def compile_bundle(bundle: Bundle, device: str, choice: EngineChoice) -> Path:
     """The bundle's compiled graph, compiled if the cache has none: 10 to 60 seconds, once for a host.
 
     EngineUnavailable says what is missing.
@@ -95,52 +96,11 @@ def compile_bundle(bundle: Bundle, device: torch.device, choice: EngineChoice) -
         "model": bundle.name,
         "model_version": bundle.version,
         "bundle_digest": bundle.digest,
-        "torch": torch.__version__,
+        "torch": torch_build()[0],
     }
-    return EngineCache(choice.cache).make(code_key(bundle.digest, str(device)), note, fill)
+    return EngineCache(choice.cache).make(code_key(bundle.digest, device), note, fill)
 
 
-def _require_cpu(device: torch.device) -> None:
-    if device.type != "cpu":
+def _require_cpu(device: str) -> None:
+    if device != "cpu":
         raise EngineUnavailable(f"on {device} the exported graph is run; the engine `compiled` is for the CPU")
-
-
-def open_export(graph: bytes, device: torch.device) -> Forward:
-    """The exported graph as a callable on that device. BundleCorrupt when it holds anything but a graph."""
-    from shared import archive  # noqa: PLC0415 - what reads exported programs takes seconds to import
-
-    settle_rounding()
-    archive.check(graph)
-    try:
-        program = torch.export.load(io.BytesIO(graph))
-        if device.type != "cpu":
-            from torch.export.passes import move_to_device_pass  # noqa: PLC0415 - brings what compiles for it
-
-            program = move_to_device_pass(program, device)
-    except Exception as error:  # torch raises what its parts raise; whatever it is, the graph cannot be used
-        raise BundleCorrupt(
-            f"graph.pt2 cannot be loaded by torch {torch.__version__} ({type(error).__name__})"
-        ) from error
-    state = {**program.state_dict, **program.constants}
-    lifted = [state[spec.target].detach() for spec in program.graph_signature.input_specs if spec.target is not None]
-    module = program.graph_module
-
-    def forward(inputs: Arrays) -> np.ndarray:
-        # the graph module is called as it is: program.module() would check again, in half a millisecond a call,
-        # what the encoder and the schema have settled
-        torch.get_num_threads()  # tells it to this very thread, see shared.compiled
-        try:
-            with torch.inference_mode():
-                tensors = [_placed(part, device) for part in inputs]
-                (scores,) = module(*lifted, *tensors)
-                return scores.cpu().numpy()  # type: ignore[no-any-return]
-        except Exception as error:  # noqa: BLE001 - the graph is the user's: any error is its failure for these rows
-            # only the type is told: torch's texts quote values
-            raise ScoringError(f"the forward pass of {len(inputs[0])} rows failed ({type(error).__name__})") from None
-
-    return forward
-
-
-def _placed(part: np.ndarray, device: torch.device) -> torch.Tensor:
-    """A copy in memory of torch's own: always aligned alike, as products may round by alignment, and safe to write."""
-    return torch.empty(part.shape, dtype=_DTYPES[part.dtype.name], device=device).copy_(torch.from_numpy(part))

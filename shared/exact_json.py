@@ -17,6 +17,12 @@ def loads(text: bytes) -> Any:
     return _parse_exactly(text) if _is_marked(text) else orjson.loads(text)
 
 
+def loads_unique(text: bytes) -> Any:
+    """The same, for a file from elsewhere: ValueError also where an object has a key twice, since two readers could
+    each take another one."""
+    return json.loads(text.decode(), parse_constant=_refuse_constant, object_pairs_hook=_unique)
+
+
 def dumps(value: object) -> bytes:
     """JSON that ``loads`` reads back equal, integers beyond 64 bits included; ValueError or TypeError if there is none.
 
@@ -35,6 +41,13 @@ def _is_marked(text: bytes) -> bool:
 
 def _parse_exactly(text: bytes) -> Any:
     return json.loads(text.decode(), parse_constant=_refuse_constant)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is there twice")
+    return found
 
 
 def _refuse_constant(_: str) -> NoReturn:

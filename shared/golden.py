@@ -6,6 +6,7 @@ gave where it was built (``forescore:scores``).
 """
 
 import io
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -17,13 +18,14 @@ import pyarrow.parquet as pq
 from shared.encode import Encoded, Encoder
 from shared.errors import BundleCorrupt, BundleError
 from shared.fitted import Fitted
-from shared.schema import Categorical, Feature, Schema
+from shared.schema import Categorical, Feature, Schema, Tensor
 from shared.tile import FORWARD_ROWS, Arrays
 
 LEAST_ROWS = 32
 MOST_ROWS = 512
 _SPREAD = 64  # rows taken evenly from the table, besides those that cover something
 _COMPANY_BYTES = 256 * 1024 * 1024
+_VALUE_BYTES = 4096  # of one value unpacked, on average: a text may be long
 _INPUT = "forescore:input:{}"
 _SCORES = "forescore:scores"
 
@@ -62,7 +64,8 @@ def company(schema: Schema, inputs: Arrays) -> Arrays:
     """Rows for trying a graph out, by a fixed seed: the golden ones first, then rows mixed from their columns.
 
     The columns of numbers and codes are drawn each on its own, so that the mixed rows are new and stay in the domain;
-    tensors are drawn together: token ids stay with their mask.
+    tensors are drawn together: token ids stay with their mask. In every other mixed row numbers lie anywhere between
+    the least and the greatest golden one: whole numbers add up without rounding, and so in any order.
     """
     row_bytes = sum(part[0].nbytes for part in inputs)
     rows = max(LEAST_ROWS, min(FORWARD_ROWS, _COMPANY_BYTES // row_bytes))
@@ -75,10 +78,20 @@ def company(schema: Schema, inputs: Arrays) -> Arrays:
     for place, part in enumerate(inputs):
         if place < flat:
             extra = np.take_along_axis(part, random.integers(0, golden, (count, part.shape[1])), axis=0)
+            if part.dtype == np.float32:
+                extra = _between(part, extra, random)
         else:
             extra = part[together]
         mixed.append(np.concatenate([part, extra])[:rows])
     return tuple(mixed)
+
+
+def _between(part: np.ndarray, extra: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """``extra`` with every other row's numbers replaced by others between those of ``part``; what is missing stays."""
+    least, greatest = (bound.reduce(part, axis=0).astype(np.float64) for bound in (np.fmin, np.fmax))
+    drawn = (least + random.random(extra.shape) * (greatest - least)).astype(np.float32)
+    replaced = (np.arange(len(extra)) % 2 == 1)[:, None] & ~np.isnan(extra)
+    return np.where(replaced, drawn, extra)
 
 
 def to_parquet(golden: Golden) -> bytes:
@@ -93,15 +106,59 @@ def to_parquet(golden: Golden) -> bytes:
 
 
 def from_parquet(data: bytes, schema: Schema, shapes: Sequence[tuple[int, ...]]) -> Golden:
-    """Reads what ``to_parquet`` wrote; BundleCorrupt when it is anything else."""
+    """Reads what ``to_parquet`` wrote; BundleCorrupt when it is anything else, before it is unpacked."""
     names = [feature.name for feature in schema.features]
     try:
-        table = pq.read_table(io.BytesIO(data))
+        file = pq.ParquetFile(io.BytesIO(data))
+        _require_bounds(file, [*names, *map(_INPUT.format, range(len(shapes))), _SCORES], _row_values(schema, shapes))
+        table = file.read()
         inputs = tuple(_arrays(table, _INPUT.format(place), shape) for place, shape in enumerate(shapes))
         scores = _arrays(table, _SCORES, (len(schema.columns),))
-        return Golden(table=table.select(names), inputs=inputs, scores=scores)
-    except (pa.ArrowException, KeyError, ValueError, OSError) as error:
+        golden = Golden(table=table.select(names), inputs=inputs, scores=scores)
+    except (pa.ArrowException, KeyError, TypeError, ValueError, OSError) as error:
         raise BundleCorrupt(f"golden.parquet cannot be read ({type(error).__name__}); build the bundle again") from None
+    if golden.scores.dtype != np.float32:
+        raise BundleCorrupt(f"golden.parquet has scores of type {golden.scores.dtype}, not float32; build it again")
+    return golden
+
+
+def _row_values(schema: Schema, shapes: Sequence[tuple[int, ...]]) -> int:
+    """How many single values one row has in all columns together."""
+    features = sum(feature.size if isinstance(feature, Tensor) else 1 for feature in schema.features)
+    return features + sum(map(math.prod, shapes)) + len(schema.columns)
+
+
+def _require_bounds(file: pq.ParquetFile, names: list[str], row_values: int) -> None:
+    """A file of a few kilobytes can unpack to all of the memory, so what it says of itself comes first.
+
+    Repeated values take no room in Parquet: a column may hold many of them in one row.
+    """
+    told, columns = file.metadata, file.schema_arrow
+    if columns.names != names:
+        raise BundleCorrupt("golden.parquet has other columns than the bundle's schema; build the bundle again")
+    groups = [told.row_group(place) for place in range(min(told.num_row_groups, MOST_ROWS))]
+    chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
+    unpacked = sum(chunk.total_uncompressed_size for chunk in chunks)
+    values = sum(chunk.num_values for chunk in chunks)
+    if not 0 < told.num_rows <= MOST_ROWS or told.num_row_groups > MOST_ROWS:
+        raise BundleCorrupt(f"golden.parquet has {told.num_rows:,} rows, of 1 to {MOST_ROWS}; build the bundle again")
+    most = told.num_rows * row_values
+    if values > most or unpacked > most * _VALUE_BYTES:
+        raise BundleCorrupt(
+            f"golden.parquet unpacks to {values:,} values in {unpacked:,} bytes, and its rows have {most:,}; "
+            "build the bundle again"
+        )
+
+
+def first_row(data: bytes, schema: Schema) -> dict[str, object]:
+    """The features of the first golden row."""
+    row: dict[str, object] = _read(data, [feature.name for feature in schema.features]).slice(0, 1).to_pylist()[0]
+    return row
+
+
+def _read(data: bytes, columns: list[str] | None = None) -> pa.Table:
+    """One file, without what reads folders of them, which takes long to import."""
+    return pq.ParquetFile(io.BytesIO(data)).read(columns)
 
 
 def same(left: np.ndarray, right: np.ndarray) -> bool:

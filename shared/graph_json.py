@@ -1,6 +1,7 @@
 """The JSON of an exported graph: what each string, name and operator in it may be (see ``shared.archive``)."""
 
 import keyword
+import math
 import re
 from typing import Any, NoReturn
 
@@ -43,6 +44,12 @@ _WITHOUT_TENSOR = {
 """Operators that return no tensor and touch nothing outside."""
 
 _FILES = {"from_file"}
+
+MAX_ELEMENTS = 2**28
+"""Elements of one tensor whose size is written into the graph: 1 GiB of float32."""
+
+_FROM_A_NUMBER = tuple(f"torch.ops.aten.{name}." for name in ("arange", "eye", "linspace", "logspace", "one_hot"))
+"""Operators that make a tensor of a size that is one number."""
 
 _INPUT_KINDS = {"parameter", "buffer", "tensor_constant", "user_input"}
 _REFUSED_KEYS = {"as_graph", "as_custom_obj", "as_operator", "custom_obj", "token"}
@@ -137,8 +144,25 @@ def _check_node(node: Any, inputs: set[str]) -> None:
                 values[name] = value
             case _:
                 refuse(f"{target[:100]!r} has an argument without a name")
+    _check_sizes(target, values)
     _check_writes(target, operator, values, inputs)
     _check_mode(target, operator, values)
+
+
+def _check_sizes(target: str, values: dict[str, Any]) -> None:
+    """No size that is written into the graph asks for more memory than a host has. Sizes alone do not say all: what
+    several operators make together is bounded by the golden rows, which are scored before anybody is served."""
+    for value in values.values():
+        match value:
+            case {"as_ints": list(extents)} | {"as_sym_ints": list(extents)}:
+                numbers = [extent.get("as_int") if isinstance(extent, dict) else extent for extent in extents]
+                elements = math.prod(max(1, number) for number in numbers if isinstance(number, int))
+            case {"as_int": int(elements)} if target.startswith(_FROM_A_NUMBER):
+                pass
+            case _:
+                continue
+        if elements > MAX_ELEMENTS:
+            refuse(f"{target[:100]} makes {elements:,} elements, of {MAX_ELEMENTS:,} at most")
 
 
 def _schema(operator: OpOverload) -> torch._C.FunctionSchema:

@@ -110,6 +110,10 @@ class Tensor:
     def __post_init__(self) -> None:
         if not self.shape:
             raise SchemaError(f"feature {self.name}: a tensor of no dimension is a Numeric")
+        if len(self.shape) > MAX_TENSOR_DIMENSIONS:
+            raise SchemaError(
+                f"feature {self.name}: {len(self.shape)} dimensions; the limit is {MAX_TENSOR_DIMENSIONS}"
+            )
         if self.size > MAX_TENSOR_ELEMENTS:
             raise SchemaError(f"feature {self.name}: {self.size} elements; the limit is {MAX_TENSOR_ELEMENTS}")
 
@@ -124,6 +128,9 @@ class Tensor:
 
 MAX_TENSOR_ELEMENTS = 4 * 1024 * 1024
 """Elements of one row of one tensor: 16 MiB of float32. Bounds what one request can make the service allocate."""
+
+MAX_TENSOR_DIMENSIONS = 32
+"""Of one row of one tensor: the arrays below take 64, and the batch is one of them."""
 
 
 @dataclass(frozen=True, config=_FROZEN)

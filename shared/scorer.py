@@ -6,15 +6,15 @@ from typing import Protocol
 
 import numpy as np
 import structlog
-import torch
 
 from shared.bundle import GRAPH, Bundle
 from shared.certify import certify
 from shared.codes import Code, Rejection
 from shared.compiled import open_compiled
 from shared.encode import Encoded, Encoder
-from shared.engine import Engine, EngineChoice, choose_device, compile_bundle, find_compiled, open_export
+from shared.engine import Engine, EngineChoice, choose_device, compile_bundle, find_compiled
 from shared.errors import EngineUnavailable, NotCertified, WrongShape
+from shared.libtorch import use_threads
 from shared.tile import Forward, Tile, once, run
 
 EXPORT = EngineChoice()
@@ -79,7 +79,7 @@ def open_scorer(bundle: Bundle, *, device: str = "auto", threads: int = 0, engin
     NotCertified says what did not hold, EngineUnavailable why there is no compiled engine where it must be.
     """
     if threads > 0:
-        torch.set_num_threads(threads)
+        use_threads(threads)
     place = choose_device(device)
     if engine.wanted == "compiled":
         return _certified(bundle, place, "compiled", open_compiled(compile_bundle(bundle, place, engine)))
@@ -88,10 +88,12 @@ def open_scorer(bundle: Bundle, *, device: str = "auto", threads: int = 0, engin
             return _certified(bundle, place, "compiled", open_compiled(find_compiled(bundle, place, engine)))
         except (EngineUnavailable, NotCertified) as error:
             _log.warning("engine_export", model=bundle.name, version=bundle.version, reason=str(error))
+    from shared.exported import open_export  # noqa: PLC0415 - torch's Python package: seconds
+
     return _certified(bundle, place, "export", open_export(bundle.read(GRAPH), place))
 
 
-def _certified(bundle: Bundle, device: torch.device, engine: Engine, forward: Forward) -> Scorer:
+def _certified(bundle: Bundle, device: str, engine: Engine, forward: Forward) -> Scorer:
     encoder = Encoder(bundle.fitted)
     tile, digest = certify(bundle, encoder, forward)
     return Scorer(
@@ -99,7 +101,7 @@ def _certified(bundle: Bundle, device: torch.device, engine: Engine, forward: Fo
         encoder=encoder.for_tiles(tile.rows),
         forward=forward,
         tile=tile,
-        device=str(device),
+        device=device,
         engine=engine,
         golden_digest=digest,
         width=len(bundle.schema.columns),

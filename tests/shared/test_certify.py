@@ -10,11 +10,12 @@ from support.bundles import entries_of, forge, forge_graph, forge_manifest
 
 from shared.bundle import GOLDEN, GRAPH, Bundle, load_bundle
 from shared.certify import golden_digest
+from shared.encode import Encoder
 from shared.errors import BundleCorrupt, NotCertified
 from shared.golden import company
 from shared.schema import Numeric, Regression, Schema
 from shared.scorer import Scorer, open_scorer
-from shared.testing.bundles import purchase_bundle
+from shared.testing.bundles import PURCHASE_FEATURES, purchase_bundle
 
 
 def change_golden(bundle: Bundle, name: str, change: object) -> Path:
@@ -116,12 +117,34 @@ def test_a_graph_in_training_mode_is_refused_at_load(copied: Bundle) -> None:
 
 
 def test_company_starts_with_the_golden_rows() -> None:
-    """Trial rows are the golden ones and mixtures of them: no number that no golden row has in that column."""
+    """Trial rows are the golden ones, mixtures of them, and, in every other row, numbers between theirs."""
     schema = Schema(features=(Numeric("a"), Numeric("b")), outputs=(Regression("y"),))
     golden = np.array([[1, 10], [2, 20], [3, 30]] * 11, np.float32)
     (rows,) = company(schema, (golden,))
     assert rows.shape == (1024, 2)
     assert (rows[:33] == golden).all()
-    assert set(rows[:, 0].tolist()) == {1, 2, 3}
-    assert set(rows[:, 1].tolist()) == {10, 20, 30}
-    assert len(np.unique(rows, axis=0)) > 3
+    mixed, between = rows[33::2], rows[34::2]
+    assert (set(mixed[:, 0].tolist()), set(mixed[:, 1].tolist())) == ({1, 2, 3}, {10, 20, 30})
+    assert (between >= [1, 10]).all()
+    assert (between <= [3, 30]).all()
+    assert len(np.unique(between[:, 0])) > 400
+
+
+def test_what_is_missing_is_missing_in_company() -> None:
+    """A column that is missing in a golden row is missing in mixed rows too, and one that always is, always."""
+    schema = Schema(features=(Numeric("a"), Numeric("b")), outputs=(Regression("y"),))
+    golden = np.array([[1, np.nan], [np.nan, np.nan]] * 16, np.float32)
+    (rows,) = company(schema, (golden,))
+    assert 300 < np.isnan(rows[:, 0]).sum() < 700
+    assert np.isnan(rows[:, 1]).all()
+
+
+def test_golden_rows_of_whole_numbers_certify_no_luck(tmp_path: Path) -> None:
+    """M1: whole numbers add up without rounding, in any order; rows of other numbers score alike all the same."""
+    scorer = open_scorer(purchase_bundle(tmp_path / "out", weights=(-0.5, 0.2, 0.1)), device="cpu")
+    table = pa.table(dict(zip(PURCHASE_FEATURES, np.random.default_rng(1).uniform(0, 6, (3, 960)), strict=True)))
+    encoder = Encoder(scorer.bundle.fitted)
+    together = scorer.score(encoder.columns(table))
+    for size in (1, 25, 48):
+        parts = [scorer.score(encoder.columns(table.slice(start, size))) for start in range(0, 960, size)]
+        assert np.concatenate(parts).tobytes() == together.tobytes(), size

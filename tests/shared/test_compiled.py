@@ -10,7 +10,6 @@ from time import thread_time
 
 import numpy as np
 import pytest
-import torch
 from structlog.testing import capture_logs
 from support.bundles import entries_of, forge_graph
 from support.command import Command
@@ -25,7 +24,7 @@ from shared.scorer import Scorer, open_scorer, score_each
 from shared.testing.bundles import every_feature_table
 from shared.tile import Arrays, Forward
 
-CPU = torch.device("cpu")
+CPU = "cpu"
 
 pytestmark = pytest.mark.timeout(900)  # a compiler on a busy machine takes minutes
 
@@ -91,21 +90,35 @@ def test_a_failing_pass_tells_no_values(scorer: Scorer) -> None:
     assert caught.value.__cause__ is None
 
 
-def test_a_warm_start_loads_no_compiler(everything: Bundle, warm: EngineChoice) -> None:
-    """With a warm cache, what exports and compiles graphs, seconds of imports, stays out of the process."""
+def test_passes_too_large_to_be_copied_have_the_same_bits(scorer: Scorer) -> None:
+    """Small inputs are copied to where torch knows them, large and misplaced ones are given as they lie or copied."""
+    encoded = scorer.encoder.columns(every_feature_table(1024, seed=5))
+    inputs = encoded.inputs()
+    whole = scorer.forward(inputs)
+    assert sum(part.nbytes for part in inputs) > 64 * 1024
+    tile = scorer.tile.rows
+    apart = [scorer.forward(tuple(part[start : start + tile] for part in inputs)) for start in range(0, 1024, tile)]
+    for part in inputs:
+        part.flags.writeable = False
+    assert np.concatenate(apart).tobytes() == whole.tobytes() == scorer.forward(inputs).tobytes()
+
+
+def test_a_warm_start_needs_torchs_library_alone(everything: Bundle, warm: EngineChoice, scorer: Scorer) -> None:
+    """With a warm cache torch's Python package, seconds of imports, stays out of the process, and the bits are those of
+    a process that has it."""
     code = (
         "import sys, pathlib\n"
         "from shared.bundle import load_bundle\n"
         "from shared.engine import EngineChoice\n"
         "from shared.scorer import open_scorer\n"
         "choice = EngineChoice(wanted='auto', cache=pathlib.Path(sys.argv[2]))\n"
-        "assert open_scorer(load_bundle(pathlib.Path(sys.argv[1])), device='cpu', engine=choice).engine == 'compiled'\n"
-        "print([name for name in ('torch._dynamo', 'torch._inductor', 'sympy', 'networkx') if name in sys.modules])"
+        "scorer = open_scorer(load_bundle(pathlib.Path(sys.argv[1])), device='auto', threads=1, engine=choice)\n"
+        "print(scorer.engine, scorer.golden_digest, 'torch' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(everything.path), str(warm.cache)], capture_output=True, text=True, check=True
     )
-    assert done.stdout == "[]\n"
+    assert done.stdout == f"compiled {scorer.golden_digest} False\n"
 
 
 def test_the_first_row_is_as_fast_as_the_hundredth(everything: Bundle, warm: EngineChoice) -> None:
@@ -217,7 +230,7 @@ def test_the_key_names_all_that_code_depends_on(monkeypatch: pytest.MonkeyPatch)
     """Another bundle, device, torch, processor or way of compiling is another entry."""
     keys = [code_key("a", "cpu"), code_key("b", "cpu"), code_key("a", "cuda:0")]
     for target, value in (
-        ("torch.__version__", "9.9"),
+        ("shared.compiled.torch_build", lambda: ("9.9", "a")),
         ("shared.compiled.processor", lambda: "another"),
         ("shared.compiled.OPTIONS", {}),
         ("shared.compiled.FORWARD_ROWS", 1),
@@ -246,7 +259,7 @@ def test_the_command_compiles_and_check_says_what_runs(
 def test_a_device_without_it_runs_the_exported_graph(everything: Bundle, warm: EngineChoice) -> None:
     """Where the device is no CPU, compiled is refused, and said to be."""
     with pytest.raises(EngineUnavailable, match="on meta the exported graph is run"):
-        compile_bundle(everything, torch.device("meta"), warm)
+        compile_bundle(everything, "meta", warm)
 
 
 def _put(bundle: Bundle, choice: EngineChoice, write: Callable[[Path], object]) -> None:
