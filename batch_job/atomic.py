@@ -1,11 +1,34 @@
 """Files that are whole or not there: written under a temporary name, synced, renamed, and the folder synced."""
 
+import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from shared.errors import RunError
+
 TEMPORARY = ".tmp"
+
+_ONLY_WRITING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+"""What no reading fails with."""
+
+
+@contextmanager
+def writable(folder: Path) -> Iterator[None]:
+    """Around all that is written there: RunError where the disk is full, or must not be written to."""
+    try:
+        yield
+    except OSError as error:
+        forbidden = error.errno == errno.EACCES and str(error.filename).startswith(str(folder))
+        if error.errno not in _ONLY_WRITING and not forbidden:
+            raise
+        reason = (error.strerror or "unknown").lower()
+        raise RunError(
+            f"{folder}: cannot be written to: {reason}; make room or give the permission, then run the same command "
+            "again: it goes on where it was"
+        ) from None
 
 
 def no_step(name: str) -> None:

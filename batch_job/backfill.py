@@ -30,6 +30,7 @@ from shared.clock import MonotonicClock
 from shared.errors import ForescoreError, SettingsError, SnapshotHeld
 from shared.settings import Settings, load_settings
 from shared.store.connect import open_store
+from shared.store.inspection import warn_of_store
 from shared.store.interfaces import Store
 from shared.telemetry import configure_logging
 
@@ -61,7 +62,7 @@ def run(options: Options) -> None:
     configure_logging(settings, sys.stderr)
     job = _job(options, settings)
     allowed = RejectionLimit(options.max_rejected or settings.batch.max_rejected)
-    out = options.out or settings.home / "runs" / f"{job.bundle.name}-{job.key[:12]}"
+    out = options.out or settings.runs_folder / f"{job.bundle.name}-{job.key[:12]}"
     stream = sys.stdout if options.as_json else sys.stderr
     observer, shown = observer_for(stream, MonotonicClock(), as_json=options.as_json)
     means = Means(settings=settings, observer=observer)
@@ -117,6 +118,7 @@ def perform(  # noqa: PLR0913 - each is an option of the command, given by name
     with open_store(means.settings, job.bundle.name) as store:
         destination(into, job, active_snapshot(store), known)
         store.catalogue.claim(job.bundle.version, job.bundle.digest)  # an hour's work is not begun for a refusal
+        warn_of_store(means.settings)
         with run_lease(store.leases, job.bundle.name, f"run {job.key[:12]}", means, wait=wait, told=told) as held:
             goes = destination(into, job, active_snapshot(store), known)  # who was waited for may have changed it
             return perform_under(held, store, job, out, means, allowed, into=goes, force=force)

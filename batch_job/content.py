@@ -10,17 +10,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from batch_job.manifest import RunManifest
-from batch_job.parts import part_digest, read_part, score_names
-from batch_job.spool import MEMORY_ROWS, Spool
+from batch_job.parts import part_digest, read_part, rows_with_id, score_names
+from batch_job.pipeline import Channel, ahead
+from batch_job.spool import Spool, sorting, taken_rows
 from shared.codes import Code
 from shared.errors import RunError
 from shared.layout import NO_FIELD, buckets_of, pack_columns, unpack
 from shared.snapshot import Lookup, SnapshotMeta
 from shared.store.interfaces import PublishBatch
 
-PASS_ROWS = 500_000
-SLAB_ROWS = 50_000
+PASS_ROWS = 250_000
+"""Rows that are sorted at once. Several tables of so many are in memory, here and where the snapshot's file is made."""
+
+SLAB_ROWS = 100_000
 SAMPLES = 200
+
+Columns = tuple[pa.Array, pa.Array]
+"""Ids, without nulls, and their packed values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +51,14 @@ class Content:
         names = score_names(self.manifest.columns)
         return (read_part(path, names) for path in self.manifest.part_paths(self.run_dir))
 
+    def values(self) -> Iterator[pa.Table]:
+        """The same, only what the store will hold."""
+        names = ["entity_id", "code", "field", *score_names(self.manifest.columns)]
+        return (read_part(path, names) for path in self.manifest.part_paths(self.run_dir))
+
     def published(self) -> int:
         """How many entities the store will hold: all rows that have an id."""
-        ids = (read_part(path, ["entity_id"])["entity_id"] for path in self.manifest.part_paths(self.run_dir))
-        return sum(len(column) - column.null_count for column in ids)
+        return sum(map(rows_with_id, self.manifest.part_paths(self.run_dir)))
 
 
 @dataclass(slots=True)
@@ -59,36 +69,39 @@ class Slabs:
     meta: SnapshotMeta
     renew: Callable[[], None]
     """Called at least once for every part and every slab: publishing may outlast a lease."""
-    memory_rows: int = MEMORY_ROWS
+    memory_rows: int = PASS_ROWS
     samples: dict[str, Lookup] = field(default_factory=dict)
 
-    def batches(self) -> Iterator[PublishBatch]:
-        """All entities, sorted by bucket, spooled to disk if they are many."""
+    def batches(self, beside: Channel[Columns] | None = None) -> Iterator[PublishBatch]:
+        """All entities, sorted by bucket, spooled to disk if they are many.
+
+        ``beside`` gets all of them too, in the order of the parts, before the first batch comes.
+        """
         passes = max(1, -(-self.meta.published // PASS_ROWS))
         stride = max(1, self.meta.published // SAMPLES)
         seen = 0
         with Spool(self.content.run_dir / "spool", passes, memory_rows=self.memory_rows) as spool:
-            for part in self.content.tables():
-                packed = self._packed(part.filter(pc.is_valid(part["entity_id"])))
-                self._sample(packed, seen, stride)
-                seen += packed.num_rows
-                buckets = packed["bucket"].to_numpy().astype(np.uint64)
-                spool.add(packed, (buckets * passes // self.meta.buckets).astype(np.uint32))
-                self.renew()
+            with ahead(map(self._packed, self.content.values())) as parts:
+                for packed in parts:
+                    self._sample(packed, seen, stride)
+                    seen += packed.num_rows
+                    buckets = packed["bucket"].to_numpy().astype(np.uint64)
+                    spool.add(packed, (buckets * passes // self.meta.buckets).astype(np.uint32))
+                    if beside is not None:
+                        beside.put((packed["id"].chunk(0), packed["value"].chunk(0)))
+                    self.renew()
+            if beside is not None:
+                beside.end()
             for table in spool.tables():
-                yield from self._slabs(table)
-
-    def _slabs(self, table: pa.Table) -> Iterator[PublishBatch]:
-        order = np.argsort(table["bucket"].to_numpy(), kind="stable")
-        for start in range(0, len(order), SLAB_ROWS):
-            slab = table.take(pa.array(order[start : start + SLAB_ROWS])).combine_chunks()
-            ids, buckets, values = (slab[name].combine_chunks() for name in ("id", "bucket", "value"))
-            yield PublishBatch(ids=ids, buckets=buckets.to_numpy(), values=values)
-            self.renew()
+                for batch in sorted_slabs(table):
+                    yield batch
+                    self.renew()
 
     def _packed(self, part: pa.Table) -> pa.Table:
+        if part["entity_id"].null_count:
+            part = part.filter(pc.is_valid(part["entity_id"]))
         names = score_names(self.meta.columns)
-        scores = np.column_stack([part[name].fill_null(0).to_numpy() for name in names]).astype(np.float32)
+        scores = np.column_stack([part[name].fill_null(0).to_numpy() for name in names])
         values = pack_columns(
             scores, scored_at=self.meta.scored_at, codes=_codes(part["code"]), fields=self._fields(part["field"])
         )
@@ -104,6 +117,16 @@ class Slabs:
         kept = packed.take(pa.array(np.arange(-seen % stride, packed.num_rows, stride)))
         for entity_id, value in zip(kept["id"].to_pylist(), kept["value"].to_pylist(), strict=True):
             self.samples[entity_id] = unpack(value, len(self.meta.columns), self.meta.fields)
+
+
+def sorted_slabs(table: pa.Table) -> Iterator[PublishBatch]:
+    """The rows of a table (id, bucket, value), sorted by bucket, a bounded number at a time."""
+    table = table.combine_chunks()
+    order = sorting(table["bucket"].to_numpy())
+    for start in range(0, len(order), SLAB_ROWS):
+        slab = taken_rows(table, order[start : start + SLAB_ROWS])
+        ids, buckets, values = (slab[name].chunk(0) for name in ("id", "bucket", "value"))
+        yield PublishBatch(ids=ids, buckets=buckets.to_numpy(), values=values)
 
 
 def _codes(column: pa.ChunkedArray) -> npt.NDArray[np.uint8]:

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batch_job.content import PASS_ROWS, SAMPLES, SLAB_ROWS, Content, Slabs
+from batch_job.content import PASS_ROWS, SAMPLES, Columns, Content, Slabs, sorted_slabs
+from batch_job.pipeline import Channel
 from batch_job.spool import MEMORY_ROWS, Spool
 from shared.layout import buckets_of, sizes, unpack
 from shared.snapshot import ENTITIES_PER_BUCKET, Lookup, SnapshotMeta
@@ -42,8 +43,11 @@ class Copy:
     entities: int = 0
     samples: dict[str, Lookup] = field(default_factory=dict)
 
-    def batches(self) -> Iterator[PublishBatch]:
-        """All entities, sorted by bucket, spooled to disk if they are many. StoreCorrupt if the base is not whole."""
+    def batches(self, beside: Channel[Columns] | None = None) -> Iterator[PublishBatch]:
+        """All entities, sorted by bucket, spooled to disk if they are many. StoreCorrupt if the base is not whole.
+
+        ``beside`` gets each batch too.
+        """
         passes = -(-self.meta.buckets * ENTITIES_PER_BUCKET // PASS_ROWS)
         with Spool(self.content.run_dir / "spool-copy", passes, memory_rows=self.memory_rows) as spool:
             for table in self._rows():
@@ -51,7 +55,15 @@ class Copy:
                 spool.add(table, (buckets * passes // self.meta.buckets).astype(np.uint32))
                 self.renew()
             for table in spool.tables():
-                yield from self._slabs(_merged(table))
+                for batch in sorted_slabs(_merged(table)):
+                    self._sample(batch.ids, batch.values)
+                    self.entities += len(batch)
+                    if beside is not None:
+                        beside.put((batch.ids, batch.values))
+                    yield batch
+                    self.renew()
+        if beside is not None:
+            beside.end()
 
     def _rows(self) -> Iterator[pa.Table]:
         own = Slabs(self.content, packing(self.meta, self.content), self.renew, memory_rows=self.memory_rows)
@@ -67,16 +79,6 @@ class Copy:
             yield _table(batch, self.meta.buckets, own=False)
         if held < self.base.published:
             raise refusals.bucket_gone(self.base.snapshot)
-
-    def _slabs(self, table: pa.Table) -> Iterator[PublishBatch]:
-        order = np.argsort(table["bucket"].to_numpy(), kind="stable")
-        for start in range(0, len(order), SLAB_ROWS):
-            slab = table.take(pa.array(order[start : start + SLAB_ROWS])).combine_chunks()
-            ids, buckets, values = (slab[name].combine_chunks() for name in ("id", "bucket", "value"))
-            self._sample(ids, values)
-            self.entities += len(ids)
-            yield PublishBatch(ids=ids, buckets=buckets.to_numpy(), values=values)
-            self.renew()
 
     def _sample(self, ids: pa.Array, values: pa.Array) -> None:
         stride = max(1, self.meta.published // SAMPLES)

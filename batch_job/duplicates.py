@@ -6,7 +6,7 @@ text, exactly, and is left out where there are none. Memory is bounded in both: 
 partition at a time is looked at.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from batch_job.fingerprints import Fingerprints, fingerprints
-from batch_job.source import Keys, Source
+from batch_job.source import READ_ROWS, Keys, Selection, Source
 from batch_job.spool import MEMORY_ROWS, Spool
 from batch_job.wanted import Wanted
 from shared.errors import ColumnRefused, DuplicateIds
@@ -27,6 +27,7 @@ _PARTITIONS = 256
 _PARTITION_SHIFT = np.uint64(56)
 _FINGERPRINT_ROWS = 8_000_000
 """Fingerprints that are kept in memory: 64 MB."""
+_MARK_BYTES = 8
 
 _NAMED = 3
 _NAMED_CHARACTERS = 40
@@ -72,6 +73,18 @@ def survey(source: Source, duplicates: Duplicates, folder: Path, *, memory_rows:
     return Survey(rows=rows, losers=np.sort(losers), not_found=wanted.missing())
 
 
+def rehearse(source: Source) -> None:
+    """Does what the survey does to the first ids, for nothing.
+
+    What a thread calls for the first time is looked up by the system, which waits for any library that is being loaded
+    in another thread, as torch's is where scores are opened. What was called before does not wait.
+    """
+    first = replace(source, where=None, wanted=None, selection=Selection(limit=READ_ROWS))
+    for keys in first.id_batches(ordered=False):
+        marks = fingerprints(keys.ids.drop_null())
+        _repeated(pa.table({"mark": marks})["mark"])
+
+
 def _suspects(source: Source, wanted: Wanted, folder: Path, memory_rows: int) -> tuple[int, Fingerprints]:
     """How many rows there are, and the fingerprints that several rows have, ascending. ``wanted`` sees every id."""
     rows = 0
@@ -81,12 +94,15 @@ def _suspects(source: Source, wanted: Wanted, folder: Path, memory_rows: int) ->
             wanted.see(keys.ids)
             marks = fingerprints(keys.ids.drop_null())
             spool.add(pa.table({"mark": marks}), _partition(marks))
-        found = [_repeated(table["mark"].to_numpy()) for table in spool.tables()]
+        found = [_repeated(table["mark"]) for table in spool.tables()]
     return rows, np.concatenate(found) if found else np.empty(0, np.uint64)
 
 
-def _repeated(marks: Fingerprints) -> Fingerprints:
-    ordered = np.sort(marks)
+def _repeated(marks: pa.ChunkedArray) -> Fingerprints:
+    """One copy is made of them, and put in order where it lies: in memory of Arrow's, which goes back to the system."""
+    ordered: Fingerprints = np.frombuffer(pa.allocate_buffer(len(marks) * _MARK_BYTES), np.uint64)
+    np.concatenate([chunk.to_numpy() for chunk in marks.chunks], out=ordered)
+    ordered.sort()
     return np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
 
 

@@ -40,7 +40,7 @@ Opener = Callable[[], Certified]
 
 def passes_at_once(settings: Settings) -> int:
     """How many forward passes a run makes at the same time: as the setting says, else one for each core."""
-    if choose_device(settings.device).type != "cpu":
+    if choose_device(settings.device) != "cpu":
         return 1
     return settings.threads or _cores()
 

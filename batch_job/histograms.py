@@ -31,14 +31,28 @@ def decile_edges(parts: Iterable[pa.Table], columns: Sequence[str], scored: int)
 
 def histograms(parts: Iterable[pa.Table], columns: Sequence[str], edges: Edges) -> dict[str, Histogram]:
     """Counts all scores on these edges; a column without edges is left out."""
-    names = {column: name for column, name in zip(columns, score_names(columns), strict=True) if column in edges}
-    counts = {column: np.zeros(len(edges[column]) + 1, dtype=np.int64) for column in names}
+    [counted] = histograms_on(parts, columns, [edges])
+    return counted
+
+
+def histograms_on(
+    parts: Iterable[pa.Table], columns: Sequence[str], several: Sequence[Edges]
+) -> list[dict[str, Histogram]]:
+    """As ``histograms``, on each of several edges, in one pass over the parts."""
+    names = dict(zip(columns, score_names(columns), strict=True))
+    counts = [
+        {column: np.zeros(len(edges[column]) + 1, np.int64) for column in names if column in edges} for edges in several
+    ]
     for part in parts:
         for column, name in names.items():
-            counts[column] += _counted(edges[column], _scores(part, name))
-    return {
-        column: Histogram(edges=edges[column], counts=tuple(numbers.tolist())) for column, numbers in counts.items()
-    }
+            scores = _scores(part, name).astype(np.float64)
+            for edges, counted in zip(several, counts, strict=True):
+                if column in counted:
+                    counted[column] += _counted(edges[column], scores)
+    return [
+        {column: Histogram(edges=edges[column], counts=tuple(found.tolist())) for column, found in counted.items()}
+        for edges, counted in zip(several, counts, strict=True)
+    ]
 
 
 def _scores(part: pa.Table, name: str) -> npt.NDArray[np.float32]:
@@ -53,7 +67,8 @@ def _deciles(scores: npt.NDArray[np.float32]) -> tuple[float, ...]:
     return tuple(sorted({float(edge) for edge in np.quantile(scores, np.arange(1, 10) / 10, method="lower")}))
 
 
-def _counted(edges: tuple[float, ...], scores: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
+def _counted(edges: tuple[float, ...], scores: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     """A score below ``edges[i]`` and not below the edge before lies in part i; the last part is the rest."""
-    places = np.searchsorted(np.array(edges, dtype=np.float64), scores.astype(np.float64), side="right")
-    return np.bincount(places, minlength=len(edges) + 1).astype(np.int64)
+    reaching = [len(scores), *(np.count_nonzero(scores >= edge) for edge in edges), 0]
+    counts = np.array(reaching, dtype=np.int64)
+    return counts[:-1] - counts[1:]

@@ -56,7 +56,7 @@ def run_night(
             sight = look(store)
             if only_if_open and standing(since, sight) is Standing.DONE:
                 return Covered(None if sight.active is None else sight.active.snapshot)
-            runs = settings.home / "runs"
+            runs = settings.runs_folder
             out = run_folder(runs, job, since, means.clock.now())
             begun(job, out)
             allowed = RejectionLimit(nightly.max_rejected or settings.batch.max_rejected)

@@ -21,6 +21,7 @@ from batch_job.stopping import stopping_in_order
 from shared.clock import MonotonicClock
 from shared.errors import ForescoreError, LeaseHeld, SnapshotHeld
 from shared.settings import Settings
+from shared.store.inspection import warn_of_store
 
 
 def once(nightly: Nightly, settings: Settings, since: datetime, *, only_if_open: bool, as_json: bool) -> None:
@@ -30,6 +31,8 @@ def once(nightly: Nightly, settings: Settings, since: datetime, *, only_if_open:
     )
     means = Means(settings=settings, observer=observer)
     line = None if only_if_open else RunLine(settings, means.stopwatch)  # the schedule logs the runs that it starts
+    if not only_if_open:
+        warn_of_store(settings)
     places: list[tuple[str, Path]] = []
 
     def begun(job: Job, out: Path) -> None:

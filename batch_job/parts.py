@@ -15,6 +15,7 @@ part from its footer alone. Nothing in it depends on the clock or the machine.
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -39,10 +40,9 @@ _FIXED = (
 )
 _METADATA = b"forescore.part"
 _FORMAT: dict[str, Any] = {
-    "compression": "zstd",
     "use_dictionary": ["status", "code", "field", "model_version"],
     "column_encoding": {"row": "DELTA_BINARY_PACKED"},
-    "write_statistics": ["row"],
+    "write_statistics": ["entity_id", "row"],
     "write_page_checksum": True,
     "store_schema": False,
 }
@@ -101,7 +101,7 @@ def write_part(folder: Path, table: pa.Table, info: PartInfo, step: Callable[[st
         raise AccountingBroken(f"{info.plan.name}: {table.num_rows} rows for {info.counts}")
 
     def fill(file: BinaryIO) -> None:
-        with pq.ParquetWriter(file, table.schema, **_FORMAT) as writer:
+        with pq.ParquetWriter(file, table.schema, compression=_compression(table.schema), **_FORMAT) as writer:
             writer.add_key_value_metadata({_METADATA: info.model_dump_json()})
             writer.write_table(table, row_group_size=max(1, table.num_rows))
         file.seek(0)
@@ -109,6 +109,11 @@ def write_part(folder: Path, table: pa.Table, info: PartInfo, step: Callable[[st
             raise RunError(f"{info.plan.name}: the file has not the rows that were written; is the disk sound?")
 
     write_atomic(folder / info.plan.name, fill, step)
+
+
+def _compression(schema: pa.Schema) -> dict[str, str]:
+    """Scores are left as they are: a quarter of the time of writing a part would save a tenth of its size."""
+    return {field.name: "none" if pa.types.is_floating(field.type) else "zstd" for field in schema}
 
 
 def complete_part(folder: Path, plan: PartPlan) -> PartInfo | None:
@@ -125,9 +130,24 @@ def complete_part(folder: Path, plan: PartPlan) -> PartInfo | None:
 
 def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """All rows of a part, its pages checked; only these columns if they are named."""
+    with _readable(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        return file.read(columns=columns)
+
+
+def rows_with_id(path: Path) -> int:
+    """How many rows of a part have an id, by its footer alone where that says so."""
+    with _readable(path), pq.ParquetFile(path) as file:
+        found = file.metadata.row_group(0).column(0).statistics
+        if found is not None and found.has_null_count:
+            return int(file.metadata.num_rows) - int(found.null_count)
+    ids = read_part(path, ["entity_id"])["entity_id"]
+    return len(ids) - int(ids.null_count)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            return file.read(columns=columns)
+        yield
     except (OSError, pa.ArrowException):
         raise RunError(f"{path}: the part cannot be read; remove it and run the backfill again") from None
 

@@ -39,6 +39,66 @@ def flow(produce: Iterable[A], transform: Callable[[A], B], consume: Callable[[B
     alarm.raise_first()
 
 
+@contextmanager
+def ahead(items: Iterable[A], *, depth: int = 2) -> Iterator[Iterator[A]]:
+    """Lets a thread get the items, up to ``depth`` of them ahead of whoever takes them in the block.
+
+    What getting one raises is raised in the block, where the item would have come.
+    """
+    made: Channel[A] = Channel(depth)
+    alarm = _Alarm(())
+
+    def read() -> None:
+        with alarm.guarded():
+            try:
+                made.fill(items)
+            except Exception:
+                made.end()
+                raise
+
+    def taken() -> Iterator[A]:
+        yield from made
+        alarm.raise_first()
+
+    thread = Thread(target=read, name="ahead")
+    thread.start()
+    try:
+        yield taken()
+    finally:
+        made.stop()
+        thread.join()
+
+
+@contextmanager
+def aside(consume: "Callable[[Channel[A]], None]", *, depth: int = 2) -> "Iterator[Channel[A]]":
+    """Lets a thread consume what is put into the channel in the block. Whoever knows that it was all, ends it.
+
+    At the end of the block the thread is waited for, and what it raised is raised; what comes after it failed is passed
+    over. A block that fails stops it.
+    """
+    given: Channel[A] = Channel(depth)
+    alarm = _Alarm(())
+
+    def take() -> None:
+        with alarm.guarded():
+            try:
+                consume(given)
+            finally:
+                given.drain()
+
+    thread = Thread(target=take, name="aside")
+    thread.start()
+    try:
+        yield given
+        given.end()
+    except BaseException:
+        given.stop()
+        raise
+    finally:
+        thread.join()
+    alarm.raise_first()
+
+
 class Stopped(Exception):
     """Another stage failed, so this one need not go on."""
 
@@ -56,11 +116,19 @@ class Channel(Generic[A]):
     def fill(self, items: Iterable[A]) -> None:
         """Puts all items in, waiting where it is full, and ends it. Stopped if the other side gave up."""
         for item in items:
-            with self._changed:
-                self._changed.wait_for(lambda: self._stopped or len(self._items) < self._capacity)
-                self._require_going()
-                self._items.append(item)
-                self._changed.notify_all()
+            self.put(item)
+        self.end()
+
+    def put(self, item: A) -> None:
+        """Puts an item in, waiting where it is full. Stopped if the other side gave up."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or len(self._items) < self._capacity)
+            self.require_going()
+            self._items.append(item)
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Nothing more will come."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -70,12 +138,17 @@ class Channel(Generic[A]):
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._stopped or self._ended or bool(self._items))
-                self._require_going()
+                self.require_going()
                 if not self._items:
                     return
                 item = self._items.popleft()
                 self._changed.notify_all()
             yield item
+
+    def drain(self) -> None:
+        """Takes the rest, so that nobody waits for room. Stopped if the other side gave up."""
+        for _ in self:
+            pass
 
     def stop(self) -> None:
         """Ends both sides now."""
@@ -83,7 +156,8 @@ class Channel(Generic[A]):
             self._stopped = True
             self._changed.notify_all()
 
-    def _require_going(self) -> None:
+    def require_going(self) -> None:
+        """Stopped if the other side gave up."""
         if self._stopped:
             raise Stopped
 

@@ -13,17 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from batch_job.content import Content, Slabs
+from batch_job.atomic import writable
+from batch_job.content import Columns, Content, Slabs
 from batch_job.copying import Copy
 from batch_job.gates import histograms_of
-from batch_job.histograms import decile_edges, histograms
+from batch_job.histograms import Edges, decile_edges, histograms_on
 from batch_job.into import Into
 from batch_job.job import Means
 from batch_job.joining import require_joinable, required
 from batch_job.lease import held_lease, whoami
 from batch_job.lock import run_lock
 from batch_job.manifest import RunManifest, RunState, changed, read_manifest, write_manifest
+from batch_job.pipeline import Channel, ahead
 from batch_job.publication import Publication, active_snapshot, resident, state_of
+from batch_job.snapshot_file import SnapshotFileStep
 from batch_job.union import SUBSETS_KEPT, union
 from batch_job.updating import Update, is_updated
 from shared.errors import RunError, SnapshotHeld, StoreCorrupt
@@ -41,13 +44,14 @@ def publish_run(
     ``lease``: the one that the whole run holds already; without it, one is acquired. SnapshotHeld if a gate holds it
     back, LeaseHeld if somebody else publishes, Fenced if they took over meanwhile, MixedVersions if the active
     snapshot, which it is to join, is of another model. A run that was promoted and is still in the store is left
-    alone; one that the store lost is published again.
+    alone; one that the store lost is published again, under a new name.
     """
-    with run_lock(run_dir):
+    with writable(run_dir), run_lock(run_dir):
         manifest = read_manifest(run_dir)
         if manifest is None or not manifest.done or manifest.golden_digest is None:
             raise RunError(f"{run_dir}: holds no scored run; run the backfill first")
         if _is_done(manifest, store):
+            SnapshotFileStep(run_dir, manifest, store, means).restore()
             return manifest
         store.catalogue.claim(manifest.model_version, manifest.bundle_digest)
         means.observer.step("version claimed")
@@ -57,6 +61,8 @@ def publish_run(
                 return Update(run_dir, changed(manifest, reason=None, into=into), store, held, means).finish()
             if into is Into.NEW:
                 manifest = _named(manifest, store, means)
+            elif _was_lost(manifest, store):
+                manifest = changed(manifest, snapshot=_name_after(manifest.snapshot, manifest, means))
             manifest = changed(manifest, state=RunState.PUBLISHING, reason=None, into=into)
             manifest = write_manifest(run_dir, manifest)
             means.observer.step("publishing")
@@ -87,26 +93,41 @@ def _named(manifest: RunManifest, store: Store, means: Means) -> RunManifest:
     row = resident(store, manifest.snapshot)
     if row is not None and row.active:
         return manifest
+    lost = _was_lost(manifest, store)
     base = required(active_snapshot(store), manifest.model)
     require_joinable(base, manifest)
     if row is not None and row.state in {SnapshotState.WRITING, SnapshotState.RETIRING}:
         store.control.retire(manifest.snapshot, force=True)
         row = None
-    same = row is None or row.meta.subsets[:-1] == base.subsets[1 - SUBSETS_KEPT :]
+    same = not lost and (row is None or row.meta.subsets[:-1] == base.subsets[1 - SUBSETS_KEPT :])
     if manifest.into is Into.NEW and manifest.base == base.snapshot and same:
         return manifest
-    began = ulid_milliseconds(base.snapshot.rpartition("-")[2])
-    moment = base.scored_at * 1000 if began is None else began
-    name = f"{manifest.model_version}-{ulid(moment + 1, means.entropy(ENTROPY_BYTES))}"
-    return changed(manifest, snapshot=name, base=base.snapshot)
+    return changed(manifest, snapshot=_name_after(base.snapshot, manifest, means, base.scored_at), base=base.snapshot)
+
+
+def _was_lost(manifest: RunManifest, store: Store) -> bool:
+    """Whether the store has forgotten a snapshot that readers may still know as the active one.
+
+    Under its old name they would see every half of it while it is written again, take who is not there yet for unknown,
+    and write scores of their own into it. A run that was held may have been promoted by force since.
+    """
+    return manifest.into is not None and resident(store, manifest.snapshot) is None
+
+
+def _name_after(snapshot: str, manifest: RunManifest, means: Means, scored_at: int | None = None) -> str:
+    """A name right behind that of another snapshot; ``scored_at``, if that name does not say when it began."""
+    began = ulid_milliseconds(snapshot.rpartition("-")[2])
+    seconds = manifest.started_at if scored_at is None else scored_at
+    moment = seconds * 1000 if began is None else began
+    return f"{manifest.model_version}-{ulid(moment + 1, means.entropy(ENTROPY_BYTES))}"
 
 
 class _Entities(Protocol):
-    """What goes into a snapshot; ``samples``, once all were given: what must come back."""
+    """What goes into a snapshot, and beside it into its file; ``samples``, once all were given: what must come back."""
 
     samples: dict[str, Lookup]
 
-    def batches(self) -> Iterator[PublishBatch]: ...
+    def batches(self, beside: Channel[Columns] | None = None) -> Iterator[PublishBatch]: ...
 
 
 @dataclass(slots=True)
@@ -129,15 +150,16 @@ class _Publication(Publication):
         for old in retirable(self.store, self.means.settings.gates.keep):
             self.store.control.retire(old)
             self.step("old snapshot retired")
+        self._file().record(snapshot)
         return self.end(RunState.PROMOTED, None, self.means.stopwatch.now() - started)
 
     def _alone(self, content: Content, active: SnapshotMeta | None) -> None:
-        meta = self._meta(content)
-        if state_of(self.store, meta.snapshot) not in {SnapshotState.READY, SnapshotState.HELD}:
-            self._write(meta, Slabs(content, meta, renew=self.renew))
         expected = {} if active is None else histograms_of(active)
         edges = {column: histogram.edges for column, histogram in expected.items()}
-        self._pass_gates(meta, active, histograms(content.scores(), meta.columns, edges))
+        meta, counted = self._meta(content, edges)
+        if state_of(self.store, meta.snapshot) not in {SnapshotState.READY, SnapshotState.HELD}:
+            self._write(meta, Slabs(content, meta, renew=self.renew))
+        self._pass_gates(meta, active, counted)
 
     def _copy(self, content: Content, base: SnapshotMeta) -> None:
         row = resident(self.store, self.manifest.snapshot)  # whole, or it would have been removed
@@ -167,13 +189,14 @@ class _Publication(Publication):
         entities = self.store.writer.count(base) + joined.added
         return joined.meta(run).model_copy(update={**own, "buckets": buckets_for(entities)})
 
-    def _meta(self, content: Content) -> SnapshotMeta:
+    def _meta(self, content: Content, edges: Edges) -> tuple[SnapshotMeta, dict[str, Histogram]]:
+        """What the store will say of the snapshot; and its scores counted on the edges of another one."""
         manifest, counts = self.manifest, self.manifest.counts
-        edges = decile_edges(content.scores(), manifest.columns, counts.scored)
-        counted = histograms(content.scores(), manifest.columns, edges)
+        own = decile_edges(content.scores(), manifest.columns, counts.scored)
+        counted, compared = histograms_on(content.scores(), manifest.columns, [own, edges])
         empty = Histogram(edges=(), counts=(0,))
         published = content.published()
-        return SnapshotMeta(
+        meta = SnapshotMeta(
             snapshot=manifest.snapshot,
             model=manifest.model,
             model_version=manifest.model_version,
@@ -193,16 +216,24 @@ class _Publication(Publication):
             created_by=manifest.created_by,
             histograms=tuple(counted.get(column, empty) for column in manifest.columns),
         )
+        return meta, compared
 
     def _write(self, meta: SnapshotMeta, entities: _Entities) -> None:
         self.store.writer.begin(meta)
         self.step("snapshot begun")
-        written = 0
-        for batch in entities.batches():
-            written += self.store.writer.write(meta, batch)
-            self.step("slab written")
-        self._verify(meta, max(written, meta.published), entities.samples)
+        with self._file().beside(meta, self.renew) as beside:
+            with ahead(entities.batches(beside)) as ready:
+                written = self.store.writer.fill(meta, self._told(ready))
+            self._verify(meta, max(written, meta.published), entities.samples)
         self.step("verified")
+
+    def _told(self, batches: Iterator[PublishBatch]) -> Iterator[PublishBatch]:
+        for batch in batches:
+            yield batch
+            self.step("slab written")
+
+    def _file(self) -> SnapshotFileStep:
+        return SnapshotFileStep(self.run_dir, self.manifest, self.store, self.means)
 
     def _verify(self, meta: SnapshotMeta, entities: int, samples: dict[str, Lookup]) -> None:
         """The store holds what was written: as many entities, and a sample of them to the bit."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from types import TracebackType
@@ -170,12 +171,19 @@ def serve(connection: Connection) -> None:
     open_scores: Opener = requests.get()
     scores = open_scores()
     connection.send(None)
+    _be_silent()
     while True:
         encoded: Encoded = requests.get()
         try:
             connection.send(score_each(scores, encoded))
         except ScoringError as error:
             connection.send(str(error))
+
+
+def _be_silent() -> None:
+    """What native code says when it dies of a row may hold the row's values: from now on nobody hears it."""
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stderr.fileno())
 
 
 def _receive(connection: Connection, requests: SimpleQueue[Any]) -> None:

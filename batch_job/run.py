@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
+
+from batch_job.atomic import writable
 from batch_job.counts import Counts, total
-from batch_job.duplicates import Duplicates, Survey, survey
+from batch_job.duplicates import Duplicates, Survey, rehearse, survey
 from batch_job.forward import passes_at_once
 from batch_job.gates import RejectionLimit
 from batch_job.job import Job, Means, new_manifest, open_job, opener
@@ -78,7 +81,7 @@ def run_job(
     job: Job, out: Path, means: Means, *, allowed: RejectionLimit | None = None, force: bool = False
 ) -> RunManifest:
     """Does a job in a folder: begins, resumes, or finds it done. RunError if the folder holds another run."""
-    with run_lock(out):
+    with writable(out), run_lock(out):
         means.observer.step("locked")
         manifest = _begun(job, out, means, force=force)
         try:
@@ -125,6 +128,7 @@ class _Run:
                 self._require_few_rejected(manifest.counts, manifest.counts.input)
             return manifest
         limit = self.means.settings.batch.chunk_timeout_seconds
+        rehearse(self.job.source)  # so that the ids are surveyed while the scores are opened
         with TimedScores(opener(self.job, self.means), limit, passes_at_once(self.means.settings)) as scores:
             found = self._surveyed(stages)
             plans = list(plan_parts(self.job.key, found.rows, self.job.chunk_size))
@@ -136,11 +140,13 @@ class _Run:
                 manifest = self._certified(manifest, scores, stages)
                 self._make_parts(plans, found, scores, stages)
         self.means.observer.step("parts complete")
+        pa.default_memory_pool().release_unused()
         return self._account(manifest, found, stages)
 
     def _surveyed(self, stages: StageTimer) -> Survey:
         with stages.stage("survey"):
             found = survey(self.job.source, self.job.duplicates, self.out / SPOOL)
+            pa.default_memory_pool().release_unused()  # else it is held beside the chunks, and grows with the table
         if not found.rows:
             raise SourceError(
                 f"{self.job.source.files.table}: no rows are left to score; look at the table and the filters"

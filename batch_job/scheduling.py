@@ -20,6 +20,7 @@ from shared.clock import MonotonicClock, WallClock
 from shared.processes import heard
 from shared.settings import Settings
 from shared.store.connect import open_store
+from shared.store.inspection import warn_of_store
 from shared.telemetry import LibraryHandler, configure_logging
 
 
@@ -53,6 +54,7 @@ def run_schedule(nightly: Nightly, settings: Settings) -> int:
         stack.callback(child.stop)
         log.info("schedule begins", model=bundle.name, table=nightly.table, cron=str(trigger))
         typer.echo(f"Forescore's schedule tells of itself on {url}/readyz")
+        warn_of_store(settings)
         while True:
             scheduler.wakeup()  # it sleeps until a moment by a clock that may have been set since
             if watch.tick():

@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 import orjson
 import typer
 
 from batch_job.lease import held_lease, whoami
 from batch_job.report import aligned
+from batch_job.snapshot_file import record_active
 from shared.answer import named_scores, predictions
 from shared.bundle import load_bundle
 from shared.errors import InvalidEntityId, SettingsError, SnapshotNotFound, StoreCorrupt
@@ -27,6 +29,7 @@ class _Opened:
     store: Store
     model: str
     lease_seconds: float
+    runs: Path
 
 
 def list_snapshots(model: str | None, *, as_json: bool) -> None:
@@ -46,6 +49,7 @@ def promote(snapshot: str, model: str | None, *, force: bool, as_json: bool) -> 
     """``forescore promote``."""
     with _opened(model) as opened, held_lease(opened.store.leases, snapshot, opened.lease_seconds) as lease:
         flip = opened.store.control.promote(snapshot, lease, by=whoami(), forced=force)
+        _record(opened)
     _tell_flip(flip, as_json=as_json)
 
 
@@ -56,6 +60,7 @@ def rollback(model: str | None, *, as_json: bool) -> None:
         present = leases.holder()
         with held_lease(leases, "rollback", opened.lease_seconds, take_over=True) as lease:
             flip = opened.store.control.rollback(lease, by=whoami())
+        _record(opened)
     _tell_flip(flip, as_json=as_json)
     if present is not None:
         typer.echo(f"stopped from publishing: {present}; its command goes on with what it has scored", err=True)
@@ -65,6 +70,7 @@ def retire(snapshot: str, model: str | None, *, force: bool, as_json: bool) -> N
     """``forescore retire``."""
     with _opened(model) as opened, held_lease(opened.store.leases, snapshot, opened.lease_seconds):
         keys = opened.store.control.retire(snapshot, force=force)
+        _record(opened)
     if as_json:
         typer.echo(orjson.dumps({"snapshot": snapshot, "keys": keys}).decode())
     else:
@@ -93,7 +99,23 @@ def _opened(model: str | None) -> Iterator[_Opened]:
     settings = load_settings()
     name = model or _only_model(settings)
     with open_store(settings, name) as store:
-        yield _Opened(store=store, model=name, lease_seconds=settings.gates.lease_seconds)
+        yield _Opened(store=store, model=name, lease_seconds=settings.gates.lease_seconds, runs=settings.runs_folder)
+
+
+def _record(opened: _Opened) -> None:
+    """The file of what is active now is recorded, where this host has the runs. What cannot be costs no flip."""
+    try:
+        record = record_active(opened.runs, opened.model, opened.store)
+    except OSError as error:
+        reason = (error.strerror or "unknown").lower()
+        typer.echo(f"snapshot file not recorded: {opened.runs} cannot be written: {reason}", err=True)
+        return
+    if record is not None and record.active is not None and record.active.file is None:
+        typer.echo(
+            f"snapshot {record.active.snapshot} has no file under {opened.runs}: nothing stands in for the store while "
+            "it is down; the command that published it writes the file, on the host where its run is",
+            err=True,
+        )
 
 
 def _only_model(settings: Settings) -> str:

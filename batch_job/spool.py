@@ -11,11 +11,30 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from shared.texts import taken
+
 MEMORY_ROWS = 1_000_000
 """Rows that are kept in memory before they are spilled."""
 
+_MOST = np.uint32(2**32 - 1)
 _RADIX = 2**16
 """NumPy sorts 16-bit numbers digit by digit, several times faster than it compares wider ones."""
+
+
+def sorting(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+    """The stable order of the numbers, fast where they lie in a range of 65,536."""
+    least = numbers.min(initial=_MOST)
+    near = numbers.max(initial=least) - least < _RADIX
+    return np.argsort((numbers - least).astype(np.uint16) if near else numbers, kind="stable")
+
+
+def taken_rows(table: pa.Table, order: npt.NDArray[np.int64]) -> pa.Table:
+    """These rows of a table whose columns are in one piece."""
+    return pa.table({name: taken(_whole(table[name]), order) for name in table.column_names})
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 class Spool:
@@ -71,8 +90,8 @@ class Spool:
         table = pa.concat_tables([table for table, _ in self._waiting])
         partition = np.concatenate([numbers for _, numbers in self._waiting])
         self._waiting, self._waiting_rows = [], 0
-        order = np.argsort(partition.astype(np.uint16) if self._count <= _RADIX else partition, kind="stable")
-        table = table.take(pa.array(order)).combine_chunks()
+        order = sorting(partition)
+        table = taken_rows(table.combine_chunks(), order)
         numbers, starts = np.unique(partition[order], return_index=True)
         for number, start, end in zip(numbers, starts, [*starts[1:], table.num_rows], strict=True):
             self._writer(int(number), table.schema).write_table(table.slice(int(start), int(end - start)))

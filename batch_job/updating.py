@@ -17,6 +17,7 @@ from batch_job.joining import require_joinable, required
 from batch_job.lease import whoami
 from batch_job.manifest import RunManifest, RunState
 from batch_job.publication import Publication, active_snapshot
+from batch_job.snapshot_file import SnapshotFileStep
 from batch_job.union import union
 from shared.errors import Fenced, SnapshotHeld, StoreCorrupt
 from shared.snapshot import Found, SnapshotMeta, SubsetRun
@@ -49,6 +50,7 @@ class Update(Publication):
                 ) from None
         self.step("whole")
         self.note(base=active.snapshot)
+        SnapshotFileStep(self.run_dir, self.manifest, self.store, self.means).record(active.snapshot)
         return self.end(RunState.UPDATED, None, self.means.stopwatch.now() - started)
 
     def _announced(self, active: SnapshotMeta, content: Content) -> SnapshotMeta:

@@ -1,32 +1,34 @@
 """Opens a store from the settings, and closes it again. Who opens closes."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
 
 from redis.asyncio import RedisCluster
 
 from shared.clock import Clock, MonotonicClock, WallClock
 from shared.embedded import embedded_store
-from shared.layout import Keys, models_key
+from shared.layout import Keys, models_key, rates_key
 from shared.off_loop import off_loop
 from shared.settings import RedisSettings, Settings
 from shared.store.breaker import CircuitBreaker
 from shared.store.catalogue import RedisCatalogue
 from shared.store.clients import AsyncClient, Client, async_client, sync_client
 from shared.store.control import RedisControl
-from shared.store.failures import translated
 from shared.store.features import RedisFeatureStore, RedisFeatureWriter
-from shared.store.findings import findings_of
 from shared.store.interfaces import AsyncStore, Store
 from shared.store.leases import RedisLeases
 from shared.store.link import AsyncLink, Link
-from shared.store.loader import loader_for
+from shared.store.loader import Loader, loader_for
 from shared.store.online import RedisOnlineWriter
 from shared.store.pipelined import PipelinedSender
 from shared.store.reader import RedisReader
 from shared.store.sender import PooledSender, Sender
 from shared.store.urls import Address, parse
 from shared.store.writer import RedisSnapshotWriter
+
+if TYPE_CHECKING:
+    from shared.store.rates import RateWindows
 
 
 @contextmanager
@@ -42,7 +44,7 @@ async def open_async_store(settings: Settings, model: str, *, clock: Clock | Non
     """The store of one model, for the service. It opens even if no server is there: a store is a cache."""
     keys = Keys(settings.redis.namespace, model)
     async with AsyncExitStack() as stack:
-        address = await stack.enter_async_context(off_loop(_address(settings)))
+        address = await stack.enter_async_context(off_loop(address_of(settings)))
         client = await stack.enter_async_context(
             async_client(
                 address,
@@ -54,23 +56,39 @@ async def open_async_store(settings: Settings, model: str, *, clock: Clock | Non
         yield _async_store(sender, keys, settings.redis, where=address.where, clock=clock or MonotonicClock())
 
 
+@asynccontextmanager
+async def open_rate_windows(settings: Settings, clock: Clock) -> AsyncIterator["RateWindows"]:
+    """Counts for rate limits that all workers share. It opens even if no server is there."""
+    from shared.store.rates import RateWindows  # noqa: PLC0415 - its library is loaded where there is such a limit
+
+    seconds = settings.redis.read_timeout_ms / 1000
+    async with AsyncExitStack() as stack:
+        address = await stack.enter_async_context(off_loop(address_of(settings)))
+        client = await stack.enter_async_context(
+            async_client(address, seconds=seconds, connections=settings.redis.read_connections)
+        )
+        yield RateWindows(
+            client,
+            prefix=rates_key(settings.redis.namespace),
+            where=address.where,
+            seconds=seconds,
+            breaker=CircuitBreaker(settings.redis.breaker_failures, settings.redis.breaker_seconds, clock),
+        )
+
+
 def models(settings: Settings) -> list[str]:
     """The models that have snapshots in the store."""
     with _opened(settings) as link:
         return sorted(name.decode() for name in link.command("SMEMBERS", models_key(settings.redis.namespace)))
 
 
-def store_findings(settings: Settings) -> list[str]:
-    """What to tell the operator about the server, one sentence each; empty if it is set up well."""
-    with _opened(settings) as link, translated(link.where):
-        return findings_of(link.client.info(), link.where)
-
-
-def sync_store(client: Client, keys: Keys, *, where: str, clock: Clock) -> Store:
-    """The parts around a client that somebody else opened."""
+def sync_store(
+    client: Client, keys: Keys, *, where: str, clock: Clock, loader: Callable[[Link], Loader] = loader_for
+) -> Store:
+    """The parts around a client that somebody else opened; ``loader``: one that its connections take."""
     link = Link(client, where)
     return Store(
-        writer=RedisSnapshotWriter(link, loader_for(link), keys),
+        writer=RedisSnapshotWriter(link, loader(link), keys),
         catalogue=RedisCatalogue(link, keys),
         control=RedisControl(link, keys, clock),
         leases=RedisLeases(link, keys),
@@ -114,13 +132,13 @@ def _async_store(sender: Sender, keys: Keys, settings: RedisSettings, *, where: 
 @contextmanager
 def _opened(settings: Settings) -> Iterator[Link]:
     with ExitStack() as stack:
-        address = stack.enter_context(_address(settings))
+        address = stack.enter_context(address_of(settings))
         client = stack.enter_context(sync_client(address, seconds=settings.redis.write_timeout_seconds))
         yield Link(client, address.where)
 
 
 @contextmanager
-def _address(settings: Settings) -> Iterator[Address]:
+def address_of(settings: Settings) -> Iterator[Address]:
     if settings.redis.url is not None:
         yield parse(settings.redis.url.get_secret_value())
         return

@@ -19,11 +19,16 @@ _DOWN: tuple[tuple[type[Exception], str], ...] = (
     (redis.RedisClusterException, "is a cluster that cannot be reached"),
     (redis.InvalidResponse, "does not speak the protocol"),
 )
+_NO_PERMISSION = "NOPERM: the user may not do this; docs/security.md has the rules that it needs"
+_REFUSED_IN_SCRIPT = "ACL failure in script"
+"""How the servers tell of a command that the user may not send, where a script of ours sends it; the client has cut off
+the word before it."""
+
 _REFUSED: tuple[tuple[type[Exception], str], ...] = (
     (redis.AuthenticationError, "NOAUTH: it wants another user or password"),
     (redis.AuthenticationWrongNumberOfArgsError, "NOAUTH: it wants another user or password"),
-    (redis.AuthorizationError, "NOPERM: the user may not do this"),
-    (redis.NoPermissionError, "NOPERM: the user may not do this"),
+    (redis.AuthorizationError, _NO_PERMISSION),
+    (redis.NoPermissionError, _NO_PERMISSION),
     (redis.OutOfMemoryError, "OOM: it is full; raise its maxmemory or retire snapshots"),
     (redis.ReadOnlyError, "READONLY: it is a replica; give the address of the primary"),
 )
@@ -44,6 +49,8 @@ def translate(error: Exception, where: str) -> StoreError:
     for kind, text in _REFUSED:
         if isinstance(error, kind):
             return StoreRefused(f"the store at {where} refused: {text}")
+    if str(error).startswith(_REFUSED_IN_SCRIPT):
+        return StoreRefused(f"the store at {where} refused: {_NO_PERMISSION}")
     for kind, text in _DOWN:
         if isinstance(error, kind):
             return StoreDown(f"the store at {where} {text}. {_NEXT_STEP}")

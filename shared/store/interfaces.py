@@ -115,7 +115,7 @@ class FeatureWriter(Protocol):
 
 class SnapshotWriter(Protocol):
     def begin(self, meta: SnapshotMeta) -> None:
-        """Registers the snapshot as being written, and makes all of its buckets exist.
+        """Registers the snapshot as being written.
 
         Again for the same run is fine; SnapshotError if another run has the snapshot.
         """
@@ -123,6 +123,14 @@ class SnapshotWriter(Protocol):
 
     def write(self, meta: SnapshotMeta, batch: PublishBatch) -> int:
         """Writes the batch and returns its entities; writing it again changes nothing."""
+        ...
+
+    def fill(self, meta: SnapshotMeta, batches: Iterable[PublishBatch]) -> int:
+        """Writes all of the snapshot, makes the buckets exist that no entity is in, and returns the entities.
+
+        A batch is taken before those that came before it are known to be written; in the end all are. A bucket that no
+        batch has reached is gone to readers, and is not taken for one without their entity.
+        """
         ...
 
     def count(self, meta: SnapshotMeta) -> int:

@@ -16,16 +16,18 @@ class Script:
 
     ``when_full``: it also runs on a server that has reached its ``maxmemory``. What leads out of there must work there:
     going back to an older snapshot, and removing one.
+    ``reads``: it changes nothing and is sent as such, so that a user who may only read may send it.
     """
 
     text: str
     keys: int
     when_full: bool = False
+    reads: bool = False
 
     def call(self, *arguments: Argument) -> tuple[Any, ...]:
         """The command to send."""
         flags = "#!lua flags=allow-oom\n" if self.when_full else ""
-        return ("EVAL", flags + self.text.strip(), self.keys, *arguments)
+        return ("EVAL_RO" if self.reads else "EVAL", flags + self.text.strip(), self.keys, *arguments)
 
 
 # KEYS active, snapshots -> {snapshot, epoch, metadata}, or nil where nothing was promoted yet
@@ -36,6 +38,7 @@ if not pointer[1] then return false end
 return {pointer[1], pointer[2], redis.call('HGET', KEYS[2], pointer[1])}
 """,
     keys=2,
+    reads=True,
 )
 
 # KEYS lease, epoch; ARGV value, milliseconds, holder to replace or '' -> the new epoch, or the present holder's value

@@ -5,9 +5,10 @@ from itertools import islice
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from shared.layout import MARKER_FIELD, MARKER_VALUE, Keys, models_key
+from shared.layout import MARKER_FIELD, Keys, models_key
 from shared.snapshot import Lookup, SnapshotMeta
 from shared.store import refusals, scripts
 from shared.store.codec import meta_of, pairs
@@ -40,21 +41,33 @@ class RedisSnapshotWriter:
             *scripts.BEGIN.call(keys.active(), keys.states(), keys.snapshots(), meta.snapshot, meta.to_json())
         )
         self._link.command("SADD", models_key(keys.namespace), keys.model)
-        for slab in slabs_of(self._buckets(meta), SLAB_COMMANDS):
-            self._link.pipeline([("HSET", bucket, MARKER_FIELD, MARKER_VALUE) for bucket in slab])
 
     def write(self, meta: SnapshotMeta, batch: PublishBatch) -> int:
-        if len(batch) and int(batch.buckets[-1]) >= meta.buckets:
-            raise ValueError("the batch was sorted for another number of buckets")
-        self._loader.load(self._keys.bucket_prefix(meta.snapshot), batch)
-        return len(batch)
+        return self._written(meta, [batch], np.zeros(meta.buckets, np.bool_))
+
+    def fill(self, meta: SnapshotMeta, batches: Iterable[PublishBatch]) -> int:
+        filled = np.zeros(meta.buckets, np.bool_)
+        written = self._written(meta, batches, filled)
+        self._loader.mark(self._keys.bucket_prefix(meta.snapshot), np.flatnonzero(~filled).tolist())
+        return written
+
+    def _written(self, meta: SnapshotMeta, batches: Iterable[PublishBatch], filled: npt.NDArray[np.bool_]) -> int:
+        """How many entities were written; ``filled`` is told in which buckets they are."""
+        sizes: list[int] = []
+
+        def noted() -> Iterator[PublishBatch]:
+            for batch in batches:
+                if len(batch) and int(batch.buckets[-1]) >= meta.buckets:
+                    raise ValueError("the batch was sorted for another number of buckets")
+                filled[batch.buckets] = True
+                sizes.append(len(batch))
+                yield batch
+
+        self._loader.load(self._keys.bucket_prefix(meta.snapshot), noted())
+        return sum(sizes)
 
     def count(self, meta: SnapshotMeta) -> int:
-        return sum(
-            max(0, int(fields) - 1)  # without the marker; a lost bucket has not even that
-            for slab in slabs_of(self._buckets(meta), SLAB_COMMANDS)
-            for fields in self._link.pipeline([("HLEN", bucket) for bucket in slab])
-        )
+        return self._loader.count(self._keys.bucket_prefix(meta.snapshot), meta.buckets)
 
     def read(self, meta: SnapshotMeta, ids: Sequence[str]) -> list[Lookup]:
         planned = plan(self._keys, meta, ids)
@@ -88,9 +101,6 @@ class RedisSnapshotWriter:
             for bucket, first, stop in runs(batch.buckets)
         )
         return sum(sum(map(int, self._link.pipeline(slab))) for slab in slabs_of(commands, SLAB_COMMANDS))
-
-    def _buckets(self, meta: SnapshotMeta) -> Iterator[str]:
-        return bucket_keys(self._keys, meta)
 
 
 def bucket_keys(keys: Keys, meta: SnapshotMeta) -> Iterator[str]:

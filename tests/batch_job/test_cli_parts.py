@@ -51,12 +51,12 @@ def listed(tmp_path: Path) -> Path:
 def test_a_part_must_be_told_where_it_goes(command: Command, bundle: Bundle, write: Write, listed: Path) -> None:
     """With a snapshot active, no part of a table replaces it by mistake: nothing is scored; three words are named."""
     assert command("backfill", bundle.path, write()) == 0
-    runs = len(list((Path(str(listed)).parent / "home" / "runs").iterdir()))
+    runs = len(list((Path(str(listed)).parent / "home" / "runs").glob("purchase-*")))
     for options in (("--entities", listed), ("--where", "visits >= 1"), ("--limit", 2)):
         assert command("backfill", bundle.path, write(), *options) == 2
         assert re.search(r"--into: .* snapshot 1-\w+ is active; say where they go: new .* active .* alone", command.err)
         assert command.err.count("\n") == 1
-    assert len(list((listed.parent / "home" / "runs").iterdir())) == runs
+    assert len(list((listed.parent / "home" / "runs").glob("purchase-*"))) == runs
 
 
 def test_the_first_part_stands_alone(command: Command, bundle: Bundle, write: Write) -> None:
@@ -143,7 +143,7 @@ def test_another_version_is_refused_before_anything_is_scored(
     assert command("backfill", other_bundle.path, write(), "--limit", 1, "--into", into) == 1
     assert re.search("is of purchase 1, and the bundle is purchase 2: .*backfill the whole table", command.err)
     assert command.err.count("\n") == 1
-    assert len(list((tmp_path / "home" / "runs").iterdir())) == 1
+    assert len(list((tmp_path / "home" / "runs").glob("purchase-*"))) == 1
 
 
 @pytest.mark.parametrize("into", ["new", "active"])

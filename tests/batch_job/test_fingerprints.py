@@ -26,3 +26,14 @@ def test_ids_that_differ_only_by_zeros_at_the_end_differ() -> None:
     """The length is part of it."""
     marks = fingerprints(pa.array(["a", "a\0", "a\0\0", ""], pa.string()))
     assert len(set(marks.tolist())) == 4
+
+
+@given(st.integers(1, 20), st.data())
+def test_ids_of_one_length_have_the_fingerprints_that_they_have_in_mixed_company(
+    length: int, data: st.DataObject
+) -> None:
+    """They are marked together, by a shorter way, and to the same marks."""
+    text = st.text(st.characters(codec="ascii"), min_size=length, max_size=length)
+    ids = data.draw(st.lists(text, min_size=1, max_size=20))
+    mixed = fingerprints(pa.array([*ids, "x" * (length + 1)], pa.string()))
+    assert fingerprints(pa.array(ids, pa.string())).tolist() == mixed[:-1].tolist()

@@ -108,6 +108,20 @@ def test_what_is_done_is_done(bench: Bench, into: Into) -> None:
     assert (bench.active.snapshot, bench.scores("b")) == (newer.snapshot, [B])
 
 
+def test_a_copy_that_was_retired_does_not_come_back(bench: Bench) -> None:
+    """Made again of the same base, it has a new name: readers may still know the old one, and would see half of it."""
+    first = bench.whole(FIVE)
+    out = bench.score(PART)
+    copy = bench.publish(out, Into.NEW)
+    lease = bench.store.leases.acquire("test", 30)
+    bench.store.control.rollback(lease, by="test")
+    bench.store.leases.release(lease)
+    bench.store.control.retire(copy.snapshot)
+    again = bench.publish(out, Into.NEW)
+    assert again.base == first.snapshot
+    assert again.snapshot == bench.active.snapshot != copy.snapshot
+
+
 def test_buckets_are_sized_for_the_union(bench: Bench) -> None:
     """The copy has the buckets that a whole snapshot of its entities would have, however many slabs it took."""
     bench.whole({f"C{n}": A for n in range(100)})
@@ -125,7 +139,7 @@ def test_a_copy_is_read_and_written_in_bounded_slabs(
     """However little memory the spool has, every entity goes out once, sorted by bucket within each pass."""
     monkeypatch.setattr(copying, "BUCKETS_READ", 2)
     monkeypatch.setattr(copying, "PASS_ROWS", 100)
-    monkeypatch.setattr(copying, "SLAB_ROWS", 64)
+    monkeypatch.setattr("batch_job.content.SLAB_ROWS", 64)
     monkeypatch.setattr(union, "_LOOKUP_ROWS", 7)
     bench.whole({f"C{n}": A for n in range(300)})
     base, out = bench.active, bench.score({f"C{n}": B for n in range(250, 400)})

@@ -51,7 +51,7 @@ class Night:
         self.due += timedelta(days=1)
 
     def folders(self) -> list[str]:
-        return sorted(path.name for path in (self.means.settings.home / "runs").iterdir())
+        return sorted(path.name for path in (self.means.settings.home / "runs").glob("purchase-*"))
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_an_interrupted_night_goes_on_where_it_was(night: Night) -> None:
 def test_a_folder_in_which_nothing_was_begun_is_taken(night: Night, left: str, folders: int) -> None:
     """Killed before its manifest was there; one with a manifest that cannot be read is left for a person to look at."""
     night.made()
-    (made,) = (night.means.settings.home / "runs").iterdir()
+    (made,) = (night.means.settings.home / "runs").glob("purchase-*")
     shutil.rmtree(made)
     made.mkdir()
     (made / left).touch()

@@ -20,7 +20,7 @@ from shared.codes import Code
 from shared.errors import BundleConflict, Fenced, LeaseHeld, RunError, SnapshotHeld, StoreCorrupt, StoreDown
 from shared.scorer import open_scorer
 from shared.settings import GateSettings, RedisSettings, Settings
-from shared.snapshot import Absent, Found, KnownRejected, SnapshotState
+from shared.snapshot import Absent, Found, KnownRejected, Lost, SnapshotState
 from shared.store.connect import open_store
 from shared.store.interfaces import Store
 from shared.testing.clock import FrozenClock
@@ -149,13 +149,32 @@ def test_new_weights_under_an_old_version_are_refused(bench: Bench, other_bundle
 
 
 def test_a_store_that_lost_everything_is_filled_from_the_parts(bench: Bench, memory: MemoryStore) -> None:
-    """The store is a cache: the same snapshot comes back, without scoring."""
+    """The store is a cache: the same scores come back, without scoring, and are as old as they were."""
     out = bench.score()
-    before = bench.publish(out)
+    bench.publish(out)
+    before = bench.store.catalogue.active()
     memory.lose_everything()
-    after = bench.publish(out)
-    assert bench.active() == after.snapshot == before.snapshot
-    assert isinstance(bench.look_up(after.snapshot, "0")[0], Found)
+    snapshot = bench.publish(out).snapshot
+    after = bench.store.catalogue.active()
+    assert before is not None
+    assert after is not None
+    assert after.meta == before.meta.model_copy(update={"snapshot": snapshot})
+    assert isinstance(bench.look_up(snapshot, "0")[0], Found)
+
+
+def test_who_knows_a_lost_snapshot_sees_no_half_of_it(bench: Bench, memory: MemoryStore) -> None:
+    """It is published again under a new name: a reader whose last known pointer is the old one finds its buckets gone,
+    which is no answer, and not there without his entity, which would be one."""
+    out = bench.score()
+    old = bench.publish(out).snapshot
+    meta = next(row.meta for row in bench.store.catalogue.snapshots())
+    memory.lose_everything()
+    seen: list[object] = []
+    bench.at_step("snapshot begun", lambda: seen.extend(bench.store.writer.read(meta, ["0"])))
+    new = bench.publish(out)
+    assert isinstance(seen[0], Lost)
+    assert new.snapshot != old
+    assert bench.publish(out) == new
 
 
 def test_a_shrunken_snapshot_is_held(bench: Bench) -> None:
@@ -182,6 +201,20 @@ def test_a_held_snapshot_is_judged_again(bench: Bench) -> None:
     settings = bench.means.settings.model_copy(update={"gates": GateSettings(min_coverage=0.5)})
     bench.means = replace(bench.means, settings=settings)
     assert bench.publish(out).state is RunState.PROMOTED
+
+
+def test_a_forced_promotion_that_the_store_lost_gets_a_new_name(bench: Bench, memory: MemoryStore) -> None:
+    """Its run still says that it is held, and readers know it as the active one: they must not see half of it."""
+    bench.publish(bench.score())
+    out = bench.score(**FEW)
+    with pytest.raises(SnapshotHeld):
+        bench.publish(out)
+    held = read_manifest(out)
+    assert held is not None
+    lease = bench.store.leases.acquire("test", 30)
+    bench.store.control.promote(held.snapshot, lease, by="test", forced=True)
+    memory.lose_everything()
+    assert bench.publish(out).snapshot != held.snapshot
 
 
 def test_a_forced_promotion_is_seen_by_the_run(bench: Bench) -> None:

@@ -245,7 +245,7 @@ def test_a_float_column_of_ids_is_refused(tmp_path: Path) -> None:
 
 def test_a_row_group_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded before it is allocated: the size of a row group is looked at before it is read."""
-    monkeypatch.setattr("batch_job.readers.MAX_ROW_GROUP_BYTES", 10)
+    monkeypatch.setattr("batch_job.parquet_bounds.MAX_ROW_GROUP_BYTES", 10)
     with pytest.raises(SourceError, match=r"row group 0 has .* smaller row groups"):
         rows(write(tmp_path / "t.parquet"))
 

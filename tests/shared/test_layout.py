@@ -20,6 +20,7 @@ from shared.layout import (
     pack_columns,
     pack_rejection,
     pack_scores,
+    rates_key,
     unpack,
 )
 from shared.snapshot import Found, KnownRejected, Lost
@@ -47,6 +48,7 @@ def test_every_key_reads_as_written_down() -> None:
     assert KEYS.bucket(snapshot, 17) == f"fs:churn:s:{snapshot}:17"
     assert KEYS.features("C0042") == "fs:churn:f:C0042"
     assert models_key("fs") == "fs:models"
+    assert rates_key("fs") == "fs:rate"
 
 
 @pytest.mark.parametrize("model", ["", "a:b", "{a}", "Churn", "-a", "a" * 65, "a b", "ä"])

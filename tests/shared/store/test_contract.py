@@ -1,6 +1,7 @@
 """What every store promises about the scores of a snapshot, on every store."""
 
 import math
+from collections.abc import Iterator
 
 import pytest
 from support.snapshots import SCORED_AT, load, promote, publish_batch, snapshot_meta
@@ -9,7 +10,7 @@ from support.stores import Backend
 from shared.codes import Code
 from shared.errors import SnapshotError, StoreCorrupt
 from shared.snapshot import Absent, Found, KnownRejected, Lost, SnapshotState
-from shared.store.interfaces import OnlineScore
+from shared.store.interfaces import OnlineScore, PublishBatch
 
 THREE = {"ann": 0.25, "bob": 0.5, "007": 0.1}
 
@@ -112,6 +113,30 @@ def test_a_bucket_without_entities_exists(backend: Backend) -> None:
     meta = load(backend.store, snapshot_meta(entities=1000), {"only": 1.0})
     found = backend.ask(lambda store: store.reader.lookup(meta, [f"C{number}" for number in range(200)]))
     assert set(found) == {Absent()}
+
+
+def test_what_is_not_filled_yet_is_lost_and_not_absent(backend: Backend) -> None:
+    """A bucket is there once its entities are: a half-written snapshot is never taken for one without them."""
+    meta = snapshot_meta()
+    backend.store.writer.begin(meta)
+    assert backend.ask(lambda store: store.reader.lookup(meta, ["a"])) == [Lost("bucket")]
+
+
+def test_a_snapshot_is_filled_by_all_of_its_batches(backend: Backend) -> None:
+    """They are taken one after the other, and what makes them may fail: that is raised as it is."""
+    meta = snapshot_meta(entities=400)
+    backend.store.writer.begin(meta)
+    batches = [publish_batch(meta, {f"C{row}": 0.5 for row in range(first, first + 100)}) for first in (0, 100, 200)]
+    assert backend.store.writer.fill(meta, batches) == 300
+    assert backend.store.writer.count(meta) == 300
+    with pytest.raises(OSError, match="full"):
+        backend.store.writer.fill(meta, _failing(batches))
+    assert backend.store.writer.count(meta) == 300
+
+
+def _failing(batches: list[PublishBatch]) -> Iterator[PublishBatch]:
+    yield from batches
+    raise OSError("full")
 
 
 def test_a_snapshot_that_was_never_begun_is_lost(backend: Backend) -> None:

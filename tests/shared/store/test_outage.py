@@ -15,7 +15,8 @@ from support.stores import settings_for
 from shared.errors import StoreDown, StoreError, StoreRefused
 from shared.settings import Settings
 from shared.snapshot import Found, Lease, Lookup, Lost, SnapshotState
-from shared.store.connect import models, open_async_store, open_store, store_findings
+from shared.store.connect import models, open_async_store, open_store
+from shared.store.inspection import store_findings
 from shared.store.interfaces import AsyncStore, OnlineScore, Store
 
 META = snapshot_meta()

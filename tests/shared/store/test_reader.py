@@ -107,7 +107,7 @@ def test_the_pointer_costs_one_round_trip(valkey: ValkeyProcess, namespace: str)
             await store.reader.ping()
             before = len(proxy.sent)
             assert await store.reader.active() is None
-            assert proxy.sent[before:].startswith(b"*5\r\n$4\r\nEVAL\r\n")
+            assert proxy.sent[before:].startswith(b"*5\r\n$7\r\nEVAL_RO\r\n")
             assert proxy.sent[before:].count(b"EVAL") == 1
 
     asyncio.run(_ask())

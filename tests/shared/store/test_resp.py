@@ -6,8 +6,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.layout import MARKER_FIELD, MARKER_VALUE
 from shared.store.interfaces import PublishBatch
-from shared.store.resp import PAIRS, runs, slabs
+from shared.store.resp import PAIRS, lengths, markers, runs, slabs
 
 Row = tuple[int, str, bytes]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -44,6 +45,35 @@ def test_the_bytes_say_what_the_batch_says(rows: list[Row], slab_bytes: int, kin
         bucket = int(key.removeprefix(b"prefix:"))
         found += [(bucket, field.decode(), value) for field, value in zip(pairs[::2], pairs[1::2], strict=True)]
     assert found == sorted(rows, key=lambda row: row[0])
+
+
+@given(ROWS)
+def test_the_bytes_are_those_of_the_clients_own_packer(rows: list[Row]) -> None:
+    """Byte for byte what hiredis makes of the same commands, whatever the ids and values are."""
+    batch = _batch(rows, pa.string())
+    ordered = sorted(rows, key=lambda row: row[0])
+    packed = [
+        hiredis.pack_command(
+            (
+                "HSET",
+                f"p:{bucket}",
+                MARKER_FIELD,
+                MARKER_VALUE,
+                *(text for row in ordered[first:stop] for text in row[1:]),
+            )
+        )
+        for bucket, first, stop in runs(batch.buckets)
+    ]
+    assert b"".join(text for text, _ in slabs(batch, "p:", 100)) == b"".join(packed)
+
+
+@given(TEXT, st.lists(st.integers(0, 2**32 - 1), max_size=20))
+def test_markers_and_lengths_are_those_of_the_clients_own_packer(prefix: str, buckets: list[int]) -> None:
+    """One command for each bucket, and as many are told."""
+    marks = [hiredis.pack_command(("HSET", f"{prefix}{one}", MARKER_FIELD, MARKER_VALUE)) for one in buckets]
+    sizes = [hiredis.pack_command(("HLEN", f"{prefix}{one}")) for one in buckets]
+    assert markers(prefix, buckets) == (b"".join(marks), len(buckets))
+    assert lengths(prefix, buckets) == (b"".join(sizes), len(buckets))
 
 
 @given(st.lists(st.integers(0, 3), max_size=500))
