@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.lines import RequestIds, RequestLines
 from service.lookup import Seen
+from service.passes import Pass
 from service.problems import unexpected
 from service.tracing import Trace
 from shared.clock import Clock
@@ -39,6 +40,7 @@ class Call:
     route: str | None = None
     status: int = CLIENT_GONE
     facts: dict[str, str | int | None] = field(default_factory=dict)
+    passed: Pass | None = None
     trace: Trace | None = None
 
 
@@ -70,6 +72,9 @@ class AccessLog:
         if call is None:
             call = state["call"] = Call(id=self._ids.next(), start=self._clock.now(), stages=StageTimer(self._clock))
         call.trace = Trace.current()
+        call.passed = state.get("pass")
+        if call.passed is not None and call.passed.key is not None:
+            call.facts["key"] = call.passed.key
         return call
 
     async def _answer(self, call: Call, scope: Scope, receive: Receive, send: Send) -> None:

@@ -12,8 +12,10 @@ from shared.bundle import Bundle
 from shared.schema import Output
 from shared.snapshot import SnapshotMeta
 
-Source = Literal["cache", "online"]
+Source = Literal["cache", "file", "online"]
 Parity = Literal["exact", "tolerance"]
+SNAPSHOT_FILE = "snapshot-file"
+"""The detail of an answer from the snapshot's file, while the store cannot tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +50,11 @@ class Answer:
             model=meta.model,
             model_version=meta.model_version,
             snapshot=meta.snapshot,
-            source="cache",
+            source=hit.source,
             scored_at=hit.scored_at,
             data_as_of=None if hit.online else meta.data_as_of,
             parity=parity_with(meta, golden_digest),
-            cache=CacheStatus(detail=detail),
+            cache=CacheStatus(detail=_detail(hit, detail)),
         )
 
     @classmethod
@@ -100,6 +102,13 @@ class Answer:
             "age_seconds": self.age(now),
             "parity": self.parity,
         }
+
+
+def _detail(hit: Hit, detail: str | None) -> str | None:
+    """RFC 9211 has one word for it: of a score that is from the file, where it is from comes first."""
+    if hit.source == "cache":
+        return detail
+    return SNAPSHOT_FILE if detail is None else f"{SNAPSHOT_FILE}-{detail}"
 
 
 def parity_with(meta: SnapshotMeta, golden_digest: str) -> Parity:

@@ -8,7 +8,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import contract, docs, exchange, problems
 from service.access import QUIET, AccessLog
+from service.border import Border
 from service.direct import Direct
+from service.guard import Guard, is_needed
 from service.lane import FastLane
 from service.lifespan import lifespan_of
 from service.lines import RequestLines
@@ -22,12 +24,14 @@ DESCRIPTION = "Scores ready before they are asked for: from the active snapshot,
 
 
 class Application(FastAPI):
-    """FastAPI, and before it the lane that answers questions about scores."""
+    """FastAPI, before it the lane that answers questions about scores, and before that the guard, if there is one."""
 
+    border: Border | None = None
+    guard: ASGIApp | None = None
     lane: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await (self.lane or self.by_framework)(scope, receive, send)
+        await (self.guard or self.lane or self.by_framework)(scope, receive, send)
 
     async def by_framework(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers as FastAPI does, by its middleware and routes."""
@@ -73,4 +77,7 @@ def create_app(
     if settings.service.fast_lane:
         direct = AccessLog(Direct(service), metrics=metrics, clock=service.dependencies.monotonic, lines=service.lines)
         app.lane = FastLane(app.by_framework, direct, service)
+    app.border = Border(service)
+    if is_needed(settings):
+        app.guard = Guard(app.lane or app.by_framework, service)
     return app

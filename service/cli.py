@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+from enum import StrEnum
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,12 +18,19 @@ if TYPE_CHECKING:
 BACKLOG = 2048
 
 
+class StoreKind(StrEnum):
+    """As FORESCORE_STORE says it."""
+
+    REDIS = "redis"
+    NONE = "none"
+
+
 def register(app: typer.Typer) -> None:
     """Adds the service's commands."""
     app.command(rich_help_panel="Serve")(serve)
 
 
-def serve(
+def serve(  # noqa: PLR0913 - a command's options are its parameters
     bundle: Annotated[
         Path | None,
         typer.Argument(help="The bundle to score online with. [default: FORESCORE_BUNDLE]", show_default=False),
@@ -38,15 +47,26 @@ def serve(
         str | None,
         typer.Option(help="Where features of the unseen come from, as FORESCORE_FEATURES__URL says it."),
     ] = None,
+    store: Annotated[
+        StoreKind | None,
+        typer.Option(help="none: look scores up in the snapshot's file alone, without Redis. [default: redis]"),
+    ] = None,
+    open_: Annotated[
+        bool,
+        typer.Option("--open", help="Listen without API keys on an address that other machines reach."),
+    ] = False,
 ) -> None:
     """Answer score calls from the active snapshot, and score online what it does not have."""
-    settings = _settings(bundle, features, host=host, port=port, workers=workers)
+    settings = _settings(bundle, features, store, host=host, port=port, workers=workers)
     with _bind(settings.service.host, settings.service.port) as listener:
+        _require_keys(settings, listener, is_open=open_ or settings.keys.open)
         code = _run(settings, listener) if settings.service.workers == 1 else _watch_over(settings, listener)
     raise typer.Exit(code)
 
 
-def _settings(bundle: Path | None, features: str | None, **service: str | int | None) -> Settings:
+def _settings(
+    bundle: Path | None, features: str | None, store: StoreKind | None, **service: str | int | None
+) -> Settings:
     """The environment's settings, and over them what the command line says."""
     from pydantic import SecretStr  # noqa: PLC0415 - `forescore --help` loads no pydantic
 
@@ -62,6 +82,7 @@ def _settings(bundle: Path | None, features: str | None, **service: str | int | 
     return settings.model_copy(
         update={
             "bundle": place,
+            "store": settings.store if store is None else store.value,
             "service": settings.service.model_copy(update=given),
             "features": settings.features.model_copy(update={} if features is None else {"url": SecretStr(features)}),
         }
@@ -89,13 +110,33 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+def _require_keys(settings: Settings, listener: socket.socket, *, is_open: bool) -> None:
+    """The keys can be read; there are some wherever others can come from, unless it was said that none are wanted."""
+    if settings.keys.are_set:
+        from service.keyring import read_keys  # noqa: PLC0415 - only where there are keys
+
+        read_keys(settings.keys)
+    elif not is_open and not _is_loopback(listener):
+        raise SettingsError(
+            f"{settings.service.host}: other machines reach this address, and no API keys are set; make one with "
+            "`forescore key new` and set FORESCORE_KEYS__FILE, or say --open (FORESCORE_KEYS__OPEN=true)"
+        )
+
+
+def _is_loopback(listener: socket.socket) -> bool:
+    address = ip_address(listener.getsockname()[0])
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
 def _run(settings: Settings, listener: socket.socket) -> int:
     from service.server import answer, prepare  # noqa: PLC0415 - heavy; other commands do not pay for it
 
     prepare(settings)
     from service.app import create_app  # noqa: PLC0415 - the same
+    from service.runtime import Dependencies  # noqa: PLC0415 - the same
 
-    app = create_app(settings)
+    app = create_app(settings, dependencies=Dependencies(warms_up=True))
     _say_where(listener)
     return answer(app, listener, settings.service)
 

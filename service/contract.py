@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.doors import door_of
 from service.problems import MEDIA_TYPE, TYPE
 
 
@@ -43,7 +44,13 @@ class Score(BaseModel):
         str | None,
         Field(description="The snapshot that holds the score; null for a score computed for this answer."),
     ]
-    source: Literal["cache", "online"]
+    source: Annotated[
+        Literal["cache", "file", "online"],
+        Field(
+            description="cache: the store. file: the snapshot's own file, while the store cannot tell. "
+            "online: computed for this answer."
+        ),
+    ]
     scored_at: str
     data_as_of: Annotated[str | None, Field(description="Of when the features are, where that is known.")]
     age_seconds: Annotated[int, Field(description="Seconds since `scored_at`.")]
@@ -121,6 +128,9 @@ class Snapshot(BaseModel):
 
 class Snapshots(BaseModel):
     model: str
+    source: Annotated[
+        Literal["store", "file"], Field(description="file: this service has no store, and serves a snapshot's file.")
+    ]
     active: str | None
     snapshots: list[Snapshot]
 
@@ -166,7 +176,13 @@ _WORDS = {
     400: "The body is not as described here.",
     404: "There is neither a score nor features of that entity.",
     409: "Not possible as this service is set up, or in that snapshot's state.",
+    401: "The key is missing, unknown or expired: the same answer for all three.",
+    403: "The key has not the scope that this needs.",
+    408: "The head or the body did not arrive in time.",
     413: "More bytes or items than the limits allow.",
+    415: "The body is compressed, or coded in another way.",
+    429: "More rows in a time than the limits allow.",
+    431: "The head of the request has more bytes than the limit.",
     422: "An id that cannot be, or features that break a rule: `code` and `field` say which.",
     503: "Not just now: the process is loading, or the store does not answer. See Retry-After.",
     504: "No answer within the deadline, or none in the cache where the request wants nothing else.",
@@ -186,10 +202,33 @@ UNCACHED: dict[str, Any] = {"Cache-Control": _header("`no-store`.")}
 CACHED: dict[str, Any] = {
     "Age": _header("Seconds since the score was computed; not there for one computed now.", "integer", always=False),
     "Cache-Control": _header("`private, no-cache`: a copy may be kept, and is asked about before it is used."),
-    "Cache-Status": _header("Where the answer comes from (RFC 9211): `forescore; hit`, `forescore; fwd=miss; stored`."),
+    "Cache-Status": _header(
+        "Where the answer comes from (RFC 9211): `forescore; hit`, "
+        "`forescore; hit; detail=snapshot-file` while the store cannot tell, `forescore; fwd=miss; stored`."
+    ),
     "ETag": _header("A strong tag of all that the answer says but its age."),
 }
+_CHALLENGE: dict[str, Any] = {"WWW-Authenticate": _header("`Bearer`.")}
+_RATE: dict[str, Any] = {
+    "RateLimit-Policy": _header("Every limit, with its rows (`q`) and seconds (`w`)."),
+    "RateLimit": _header(
+        "The limit that is reached: rows that are left (`r`), and seconds until there are more (`t`)."
+    ),
+    "Retry-After": _header(
+        "Seconds until so many rows are allowed; not there if they never are.", "integer", always=False
+    ),
+}
+_ALWAYS = (401, 403, 429, 431, 503)
+"""Refusals that any route may answer with before it looks at the request; ``_WITH_BODY`` where it has a body."""
+_WITH_BODY = (408, 415)
+SCHEMES: dict[str, Any] = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "`Authorization: Bearer KEY`."},
+    "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+}
 _LATER: dict[str, Any] = {"Retry-After": _header("Seconds until another try may help.", "integer")}
+
+
+_SAID: dict[int, dict[str, Any]] = {401: _CHALLENGE, 429: _RATE, 503: _LATER}
 
 
 def responses(model: type[BaseModel] | None, *problems: int, headers: Mapping[str, Any] = NO_HEADERS) -> Responses:
@@ -206,8 +245,7 @@ def not_ready(description: str) -> dict[str, Any]:
 def _refusal(status: int, headers: Mapping[str, Any]) -> dict[str, Any]:
     if status == HTTPStatus.NOT_MODIFIED:
         return {"description": _NOT_MODIFIED, "headers": {**headers}}
-    later = _LATER if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
-    return {"model": Problem, "description": _WORDS[status], "headers": UNCACHED | later}
+    return {"model": Problem, "description": _WORDS[status], "headers": UNCACHED | _SAID.get(status, {})}
 
 
 def json_body(model: str) -> dict[str, Any]:
@@ -252,8 +290,10 @@ def _document(app: FastAPI) -> dict[str, Any]:
     document = get_openapi(
         title=app.title, version=app.version, description=app.description, routes=app.routes, tags=app.openapi_tags
     )
-    for operations in document["paths"].values():
+    document["components"]["securitySchemes"] = SCHEMES
+    for path, operations in document["paths"].items():
         for operation in operations.values():
+            _guard(path, operation)
             for status, response in operation["responses"].items():
                 response["headers"] = response.get("headers", {}) | _EACH
                 if int(status) >= 400 and "content" in response:  # noqa: PLR2004 - where HTTP's errors begin
@@ -264,6 +304,19 @@ def _document(app: FastAPI) -> dict[str, Any]:
         schemas.update(described.pop("$defs", {}))
         schemas[model.__name__] = described
     return document
+
+
+def _guard(path: str, operation: dict[str, Any]) -> None:
+    """Which scope it needs where keys are asked for, and how it refuses. Probes ask nobody."""
+    access = door_of({"type": "http", "path": path, "query_string": b""}).access
+    if access is None:
+        return
+    operation["security"] = [{}, *({scheme: [access.value]} for scheme in SCHEMES)]
+    for status in (*_ALWAYS, *(_WITH_BODY if "requestBody" in operation else ())):
+        refusal = _refusal(status, NO_HEADERS)
+        content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{refusal.pop('model').__name__}"}}}
+        operation["responses"].setdefault(str(status), refusal | {"content": content})
+    operation["responses"] = dict(sorted(operation["responses"].items()))
 
 
 def main() -> None:

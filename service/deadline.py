@@ -6,13 +6,15 @@ from contextlib import asynccontextmanager
 
 from shared.errors import DeadlineExceeded
 
+SETTING = "FORESCORE_SERVICE__DEADLINE_MS"
+
 
 @asynccontextmanager
-async def within(milliseconds: int, spent: float = 0.0) -> AsyncIterator[float]:
+async def within(milliseconds: float, spent: float = 0.0, said_by: str = SETTING) -> AsyncIterator[float]:
     """DeadlineExceeded when the block takes longer; what it was waiting for is given up.
 
     Gives the block the time, by the event loop's clock, at which that will be. ``spent``: seconds that are
-    gone already.
+    gone already. ``said_by``: whose word it is.
     """
     until = asyncio.get_running_loop().time() + milliseconds / 1000 - spent
     limit = asyncio.timeout_at(until)
@@ -22,4 +24,4 @@ async def within(milliseconds: int, spent: float = 0.0) -> AsyncIterator[float]:
     except TimeoutError:
         if not limit.expired():
             raise
-        raise DeadlineExceeded(f"no answer within {milliseconds} ms (FORESCORE_SERVICE__DEADLINE_MS)") from None
+        raise DeadlineExceeded(f"no answer within {milliseconds:g} ms ({said_by})") from None

@@ -13,12 +13,12 @@ from starlette.requests import Request
 from service.access import Call, call_of
 from service.answers import Answer
 from service.body import parse_json, read_body
-from service.deadline import within
 from service.entity import entity_of
 from service.freshness import Wish
 from service.headers import NO_STORE, entity_tag, headers_of, is_known
 from service.items import Ask, Refused, parse_items
 from service.online import Result, Terms
+from service.patience import deadline_of
 from service.problems import describe
 from service.resident import Choice, by_id, by_version, read_resident
 from service.runtime import Service
@@ -47,7 +47,7 @@ async def one(service: Service, request: Request) -> Reply:
     live = service.live()
     choice = _choice(request.query_params)
     if_none_match = request.headers.get("if-none-match")
-    async with within(service.settings.service.deadline_ms, sum(call.stages.seconds.values())) as until:
+    async with deadline_of(request, service.settings.service.deadline_ms, _spent(service, call)) as until:
         if choice is None:
             terms = Terms(wish=_wish(request), until=until, seen=call.seen)
             return await score_one(service, call, entity_id, terms, if_none_match)
@@ -57,10 +57,16 @@ async def one(service: Service, request: Request) -> Reply:
 async def many(service: Service, request: Request) -> Reply:
     """``POST /score``, within the deadline."""
     service.live()  # before the body is read
+    call = call_of(request)
     limits = service.settings.service
-    async with within(limits.deadline_ms) as until:
-        body = await read_body(request, limits.max_body_bytes)
-        return await score_many(service, call_of(request), body, Terms(wish=_wish(request), until=until))
+    body = await read_body(request, limits.max_body_bytes, limits.receive_seconds)
+    async with deadline_of(request, limits.deadline_ms) as until:
+        return await score_many(service, call, body, Terms(wish=_wish(request), until=until))
+
+
+def _spent(service: Service, call: Call) -> float:
+    """How long ago the request came in: it may have been looked at before it was left to its route."""
+    return service.dependencies.monotonic.now() - call.start
 
 
 def _choice(options: Mapping[str, str]) -> Choice | None:
@@ -92,6 +98,8 @@ async def score_many(service: Service, call: Call, body: bytes, terms: Terms) ->
     """One result for each item of the body, in order."""
     live = service.live()
     items = parse_items(parse_json(body), limit=service.settings.service.max_items, features=live.features)
+    if call.passed is not None:
+        await call.passed.hold(len(items))
     asks = [item for item in items if isinstance(item, Ask)]
     replies = await live.desk.answer(asks, call.stages, terms)
     snapshot = replies.active.meta.snapshot if replies.active is not None else None
@@ -106,7 +114,7 @@ def tell(service: Service, call: Call, answer: Answer, if_none_match: str | None
     now = service.dependencies.wall.now()
     body = answer.body(now)
     tag = entity_tag(body)
-    headers = headers_of(answer.cache, tag, answer.age(now) if answer.source == "cache" else None)
+    headers = headers_of(answer.cache, tag, answer.age(now) if answer.source != "online" else None)
     if is_known(tag, if_none_match):
         return Reply(HTTPStatus.NOT_MODIFIED, headers)
     return _json(body, headers)

@@ -12,6 +12,12 @@ from shared.metrics import Metrics
 from shared.store.breaker import BreakerState
 
 POLLS_UNTIL_DEGRADED = 3
+_ALONE = "there is no store: scores are looked up in the snapshot's file alone"
+_NO_FILE = (
+    "there is no store, and no file of a promoted snapshot of this bundle in the folder of the runs; run the backfill, "
+    "or set FORESCORE_RUNS"
+)
+_STANDS_IN = "scores come from the file of snapshot"
 PING_SECONDS = 0.5
 """What has not answered by then is late."""
 
@@ -40,7 +46,8 @@ def report(service: Service) -> dict[str, object]:
             limit = POLLS_UNTIL_DEGRADED * service.settings.service.pointer_poll_seconds
             degraded = _reason(live, limit)
             body: dict[str, object] = {"status": "ready"} if degraded is None else {"status": "degraded"}
-            return body | ({"reason": degraded} if degraded else {})
+            told = degraded or (_ALONE if live.alone else None)
+            return body | ({"reason": told} if told else {})
 
 
 def gauge(live: Live, metrics: Metrics, wall: Clock) -> None:
@@ -48,16 +55,23 @@ def gauge(live: Live, metrics: Metrics, wall: Clock) -> None:
     age = live.pointer.age()
     active = live.pointer.active
     snapshot_age = None if active is None else wall.now() - active.meta.scored_at
+    metrics.store(is_there=not live.alone)
     metrics.breaker(is_open=live.store.breaker.state is not BreakerState.CLOSED)
     metrics.ages(pointer=float("inf") if age is None else age, snapshot=snapshot_age)
     if active is not None:
         meta = active.meta
         exact = parity_with(meta, live.scorer.golden_digest) == "exact"
         metrics.active(model=meta.model, model_version=meta.model_version, snapshot=meta.snapshot, exact=exact)
+        metrics.rejected(meta.rejected / max(meta.input_rows, 1))
 
 
 def _reason(live: Live, limit: float) -> str | None:
     age = live.pointer.age()
+    if live.alone:
+        return None if live.shelf.meta is not None else _NO_FILE
+    standing = live.shelf.stands_for(None if live.pointer.active is None else live.pointer.active.meta.snapshot)
+    if standing is not None and (live.pointer.lost or not live.pointer.reachable or age is None or age > limit):
+        return f"the store {'is empty' if live.pointer.lost else 'does not answer'}; {_STANDS_IN} {standing.snapshot}"
     if not live.pointer.reachable or age is None or age > limit:
         return "the store does not answer; only entities whose features come from elsewhere are scored"
     if live.pointer.lost:
@@ -73,8 +87,11 @@ async def _checks(live: Live) -> dict[str, object]:
     )
     return {
         "model": model | _model(live),
-        "store": store | {"reachable": live.pointer.reachable, "breaker": live.store.breaker.state.name.lower()},
+        "store": {"status": "none"}
+        if live.alone
+        else store | {"reachable": live.pointer.reachable, "breaker": live.store.breaker.state.name.lower()},
         "pointer": _pointer(live),
+        "file": _file(live),
         "features": {
             name: found | ({"status": "failing"} if name in live.chain.failing else {})
             for name, found in zip(live.pings.features, sources, strict=True)
@@ -106,6 +123,11 @@ def _model(live: Live) -> dict[str, object]:
         "device": live.scorer.device,
         "engine": live.scorer.engine,
     }
+
+
+def _file(live: Live) -> dict[str, object]:
+    meta = live.shelf.meta
+    return {"status": "missing" if meta is None else "ok", "snapshot": None if meta is None else meta.snapshot}
 
 
 def _pointer(live: Live) -> dict[str, object]:

@@ -40,6 +40,15 @@ def parse_items(document: object, *, limit: int, features: Collection[str]) -> l
     return [_parse_item(item, features) for item in items]
 
 
+def parse_single(document: object, features: Collection[str]) -> Ask | None:
+    """The one item of ``POST /score``, if it is the only one and brings its features; else None, right or not."""
+    items = document.get("items") if isinstance(document, dict) and len(document) == 1 else None
+    if not isinstance(items, list) or len(items) != 1:
+        return None
+    ask = _parse_item(items[0], features)
+    return ask if isinstance(ask, Ask) and ask.features is not None else None
+
+
 def parse_features(value: object, names: Collection[str]) -> Row:
     """An object of feature names and values; RowRejected if it names a feature that the schema does not have."""
     if not isinstance(value, dict):

@@ -4,15 +4,23 @@ A system call leaves little of the caches to the code around it. Made in turns, 
 """
 
 import asyncio
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 from service.lane_answers import Hit
+
+
+class Moment(NamedTuple):
+    """When answers are made, by both clocks."""
+
+    monotonic: float
+    wall: float
 
 
 class Lander(Protocol):
     """One question whose value has been found."""
 
-    def prepare(self) -> Hit | None:
+    def prepare(self, moment: Moment) -> Hit | None:
         """Makes the answer. It raises nothing."""
         ...
 
@@ -22,9 +30,12 @@ class Lander(Protocol):
 
 
 class Landing:
-    """Gathers what is found in one turn of the event loop."""
+    """Gathers what is found in one turn of the event loop. ``moment`` says when that is over, and ``sent`` is called
+    when all is sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, moment: Callable[[], Moment], sent: Callable[[], None]) -> None:
+        self._moment = moment
+        self._sent = sent
         self._found: list[Lander] = []
 
     def add(self, lander: Lander) -> None:
@@ -35,5 +46,7 @@ class Landing:
 
     def _land(self) -> None:
         found, self._found = self._found, []
-        for lander, hit in [(lander, lander.prepare()) for lander in found]:
+        moment = self._moment()
+        for lander, hit in [(lander, lander.prepare(moment)) for lander in found]:
             lander.land(hit)
+        self._sent()

@@ -18,19 +18,25 @@ from fastapi import FastAPI
 from service.batcher import Batcher, Limits, Threads
 from service.card import model_card
 from service.features import FeatureChain, UnknownIds
+from service.file_store import file_store
 from service.flight import Flights
 from service.health import gauge
+from service.ladder import Ladder
 from service.lookup import Cache
 from service.online import Desk
 from service.pointer import Pointer
 from service.refresh import AgeLimit
 from service.runtime import Failed, Live, Pings, Service
 from service.scoring import Computed, Model, Scoring
+from service.shelf import Place, Shelf
 from service.sources import open_sources
-from service.threads import threads_in_use
+from service.warmup import warm_up
 from service.writeback import TokenBucket, WriteBack
 from shared.bundle import Bundle
 from shared.errors import BundleConflict, ForescoreError, SettingsError, StoreError
+from shared.libtorch import threads_in_use
+from shared.snapshot import SnapshotMeta
+from shared.store.inspection import warn_of_store_soon
 from shared.store.interfaces import AsyncStore
 from shared.telemetry import Logger
 
@@ -73,15 +79,20 @@ def lifespan_of(service: Service) -> Lifespan:
 
 async def _run(service: Service, opened: asyncio.Event) -> None:
     """Opens everything and holds it open until it is cancelled."""
+    if service.dependencies.replaces:
+        service.metrics.replaced()
     try:
         async with AsyncExitStack() as stack:
             live = await _open(stack, service)
             gauges = asyncio.create_task(_keep_gauges(live, service))
             stack.push_async_callback(_end, gauges)
-            threads = await asyncio.to_thread(threads_in_use)
+            if service.dependencies.looks_at_store and not live.alone:
+                stack.push_async_callback(_end, asyncio.create_task(warn_of_store_soon(service.settings)))
+            threads = threads_in_use()
             gc.collect()
             gc.freeze()  # what is there now stays: each full collection would look at all of it again
             service.phase = live
+            service.metrics.ready(is_ready=True)
             _log.info("ready", device=live.scorer.device, tile=live.scorer.tile.rows, threads=threads)
             opened.set()
             await asyncio.Event().wait()
@@ -106,9 +117,17 @@ async def _open(stack: AsyncExitStack, service: Service) -> Live:
     settings, needs = service.settings, service.dependencies
     _log.info("loading", bundle=str(settings.bundle))
     bundle = await asyncio.to_thread(needs.load_bundle, _path_of_bundle(service))
-    store = await stack.enter_async_context(needs.open_store(settings, bundle.name))
+    alone = settings.store == "none"
+    shelf = _open_shelf(stack, service, bundle)
+    store = (
+        file_store(shelf, needs.monotonic)
+        if alone
+        else await stack.enter_async_context(needs.open_store(settings, bundle.name))
+    )
+    if alone:
+        await shelf.follow(None)
     chain = FeatureChain(
-        await open_sources(settings.features, store, bundle.schema),
+        await open_sources(settings.features, None if alone else store, bundle.schema),
         settings.features.timeout_ms / 1000,
         service.metrics,
     )
@@ -118,11 +137,19 @@ async def _open(stack: AsyncExitStack, service: Service) -> Live:
     with suppress(StoreError):
         await pointer.refresh()
     _require_one_version(pointer, bundle)
+
+    def active() -> SnapshotMeta | None:
+        return None if alone or pointer.active is None else pointer.active.meta
+
+    await shelf.follow(active())
     scorer = await asyncio.to_thread(needs.open_scorer, bundle, settings)
-    batcher = _open_batcher(stack, service, scorer)
-    write_back = _open_write_back(stack, service, store)
+    threads = Threads(encode=_open_thread(stack, "encode"), forward=_open_thread(stack, "forward"))
+    batcher = _open_batcher(stack, service, scorer, threads)
+    write_back = None if alone else _open_write_back(stack, service, store)
     watch = asyncio.create_task(pointer.watch(settings.service.pointer_poll_seconds))
     stack.push_async_callback(_end, watch)
+    follow = asyncio.create_task(shelf.watch(active, settings.service.pointer_poll_seconds))
+    stack.push_async_callback(_end, follow)
     recheck = asyncio.create_task(chain.watch(RECHECK_SECONDS))
     stack.push_async_callback(_end, recheck)
     scoring = Scoring(
@@ -134,8 +161,10 @@ async def _open(stack: AsyncExitStack, service: Service) -> Live:
         clock=needs.wall,
         metrics=service.metrics,
     )
-    cache = Cache(store.reader, pointer, needs.wall, AgeLimit.of(settings.service))
-    return Live(
+    limit = AgeLimit.of(settings.service)
+    ladder = Ladder(shelf, needs.wall, needs.monotonic, service.metrics, limit, alone=alone)
+    cache = Cache(store.reader, pointer, needs.wall, limit, ladder.below)
+    live = Live(
         scorer=scorer,
         store=store,
         pointer=pointer,
@@ -145,7 +174,20 @@ async def _open(stack: AsyncExitStack, service: Service) -> Live:
         pings=Pings(model=batcher.ping, store=store.reader.ping, features=chain.pings(store.reader.ping)),
         features=frozenset(feature.name for feature in bundle.schema.features),
         card=model_card(scorer),
+        shelf=shelf,
+        alone=alone,
     )
+    if needs.warms_up:
+        await warm_up(service, live, threads)
+    return live
+
+
+def _open_shelf(stack: AsyncExitStack, service: Service, bundle: Bundle) -> Shelf:
+    settings = service.settings
+    place = Place(runs=settings.runs_folder, model=bundle.name, bundle_digest=bundle.digest)
+    shelf = Shelf(place, _open_thread(stack, "file"), settings.service.file_timeout_ms / 1000, service.metrics)
+    stack.push_async_callback(shelf.close)
+    return shelf
 
 
 def _path_of_bundle(service: Service) -> Path:
@@ -154,9 +196,8 @@ def _path_of_bundle(service: Service) -> Path:
     return service.settings.bundle
 
 
-def _open_batcher(stack: AsyncExitStack, service: Service, scorer: "Scorer") -> Batcher:
+def _open_batcher(stack: AsyncExitStack, service: Service, scorer: "Scorer", threads: Threads) -> Batcher:
     limits = service.settings.service
-    threads = Threads(encode=_open_thread(stack, "encode"), forward=_open_thread(stack, "forward"))
     batcher = Batcher(
         scorer,
         threads,

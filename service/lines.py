@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import orjson
@@ -25,10 +25,29 @@ _log: Logger = structlog.get_logger()
 
 
 class _Kept(NamedTuple):
-    """A hit whose line is not rendered yet: many of one form take less time together. ``at``: epoch seconds."""
+    """Hits whose lines are not rendered yet: many of one form take less time together. Each with the seconds in which
+    it was answered; ``at``: epoch seconds."""
 
-    hit: Hit
-    seconds: float
+    hits: Sequence[tuple[Hit, float]]
+    at: float
+
+
+class Told(NamedTuple):
+    """What is told of a request that was answered together with others. ``facts`` are bounded words, of its own line;
+    ``stages`` where its time went."""
+
+    call_id: str
+    method: str
+    route: str
+    status: int
+    facts: Mapping[str, str | int | None]
+    stages: Mapping[str, float]
+
+
+class _Facts(NamedTuple):
+    """Such a line, not rendered yet."""
+
+    facts: Mapping[str, str | int | float | None]
     at: float
 
 
@@ -61,7 +80,9 @@ class RequestLines:
         self._seconds = buffer_ms / 1000
         self._tally = metrics.tally(route)
         self._plain: PlainLines | None = None
-        self._lines: list[str | _Kept] = []
+        self._scored = metrics.scored_tally()
+        self._lines: list[str | _Kept | _Facts] = []
+        self._held = 0
         self._timer: asyncio.TimerHandle | None = None
         self._words: dict[str, str] = {}
 
@@ -75,17 +96,40 @@ class RequestLines:
         self._metrics.line_left_out()
         return False
 
-    def hit(self, hit: Hit, seconds: float) -> None:
-        """One hit, answered in so many seconds."""
+    def hits(self, hits: Sequence[tuple[Hit, float]]) -> None:
+        """Hits that were sent together, each with the seconds in which it was answered."""
         if self._timer is None:
             self._begin()
-        self._tally.add(hit.status, seconds, hit.lookup, hit.age)
-        if self._one_of == 1 or self.wanted(hit.status):
-            if self._plain is None:
+        self._tally.add(hits)
+        told = hits if self._one_of == 1 else [one for one in hits if self.wanted(one[0].status)]
+        if self._plain is None:
+            for hit, seconds in told:
                 self._log(hit, seconds)
+        elif told:
+            self._lines.append(_Kept(told, self._plain.now()))
+            self._held += len(told)
+        if not self._seconds or self._held >= MOST_LINES:
+            self.flush()
+
+    def scored(self, told: Told, seconds: float) -> None:
+        """One request with a score that was computed for it, answered in so many seconds."""
+        if self._timer is None:
+            self._begin()
+        self._scored.add(told.route, told.status, seconds, told.stages)
+        if self._one_of == 1 or self.wanted(told.status):
+            facts: dict[str, str | int | float | None] = {
+                "id": told.call_id,
+                "method": told.method,
+                "route": told.route,
+                "status": told.status,
+                "duration_ms": round(seconds * 1000, 3),
+                **told.facts,
+            }
+            if self._plain is None:
+                _log.info("request", **facts)
             else:
-                self._lines.append(_Kept(hit, seconds, self._plain.now()))
-        if not self._seconds or len(self._lines) >= MOST_LINES:
+                self._keep(_Facts(facts, self._plain.now()))
+        if not self._seconds or self._held >= MOST_LINES or told.status >= FAILED_STATUS:
             self.flush()
 
     def tell(self, status: int, facts: Mapping[str, str | int | float | None]) -> None:
@@ -96,10 +140,10 @@ class RequestLines:
             _log.info("request", **facts)
         else:
             told = orjson.dumps(only_simple(None, "", dict(facts))).decode()[1:-1]
-            self._lines.append(
+            self._keep(
                 f'{{"time":"{self._plain.stamp(self._plain.now())}",{told},"event":"request"{self._plain.bound},"level":"info"}}'
             )
-        if not self._seconds or len(self._lines) >= MOST_LINES or status >= FAILED_STATUS:
+        if not self._seconds or self._held >= MOST_LINES or status >= FAILED_STATUS:
             self.flush()
 
     def flush(self) -> None:
@@ -109,26 +153,41 @@ class RequestLines:
         self._timer.cancel()
         self._timer = None
         self._tally.flush()
+        self._scored.flush()
         if self._lines and self._plain is not None:
-            lines, self._lines = self._lines, []
+            lines, self._lines, self._held = self._lines, [], 0
             told = self._rendering(self._plain)
             self._plain.write("\n".join([line if isinstance(line, str) else told(line) for line in lines]))
+
+    def _keep(self, line: "str | _Facts") -> None:
+        self._lines.append(line)
+        self._held += 1
 
     def _begin(self) -> None:
         self._plain = plain_lines()
         self._timer = asyncio.get_running_loop().call_later(self._seconds, self.flush)
 
-    def _rendering(self, plain: PlainLines) -> Callable[[_Kept], str]:
+    def _rendering(self, plain: PlainLines) -> Callable[[_Kept | _Facts], str]:
         route, bound, stamp = self.route, plain.bound, plain.stamp
 
-        def told(kept: _Kept) -> str:
-            hit = kept.hit
-            return (
-                f'{{"time":"{stamp(kept.at)}","id":"{hit.call_id}","method":"GET","route":"{route}",'
-                f'"status":{hit.status},"duration_ms":{round(kept.seconds * 1000, 3)!r},'
-                f'"entity_id":{hit.entity.decode()},"source":"cache","snapshot":{self._json(hit.snapshot)},'
-                f'"event":"request"{bound},"level":"info"}}'
+        def told(kept: _Kept | _Facts) -> str:
+            if isinstance(kept, _Facts):
+                words = orjson.dumps(only_simple(None, "", dict(kept.facts))).decode()[1:-1]
+                return f'{{"time":"{stamp(kept.at)}",{words},"event":"request"{bound},"level":"info"}}'
+            start = f'{{"time":"{stamp(kept.at)}","id":"'
+            way = f'","method":"GET","route":"{route}","status":'
+            end = f',"event":"request"{bound},"level":"info"}}'
+            return "\n".join(
+                [
+                    f'{start}{hit.call_id}{way}{hit.status},"duration_ms":{round(seconds * 1000, 3)!r},'
+                    f'{"" if hit.key is None else told_key(hit.key)}"entity_id":{hit.entity.decode()},'
+                    f'"source":"cache","snapshot":{self._json(hit.snapshot)}{end}'
+                    for hit, seconds in kept.hits
+                ]
             )
+
+        def told_key(key: str) -> str:
+            return f'"key":"{key}",'
 
         return told
 
@@ -140,6 +199,7 @@ class RequestLines:
             route=self.route,
             status=hit.status,
             duration_ms=round(seconds * 1000, 3),
+            **key_fact(hit.key),
             entity_id=orjson.loads(hit.entity),
             source="cache",
             snapshot=hit.snapshot,
@@ -151,3 +211,8 @@ class RequestLines:
         if found is None:
             self._words = {text: (found := orjson.dumps(simple_text(text)).decode())}
         return found
+
+
+def key_fact(key: str | None) -> dict[str, str | int | None]:
+    """What a line tells of whose request it is: the name of the key, where keys are asked for."""
+    return {} if key is None else {"key": key}

@@ -1,6 +1,6 @@
 """What the active snapshot says about entities: a closed union, so that an outage cannot pass for a miss."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, assert_never
 
@@ -15,13 +15,21 @@ from shared.store.interfaces import SnapshotReader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """The snapshot has the entity's scores. ``due``: they are served still, and are to be renewed meanwhile."""
+    """The snapshot has the entity's scores. ``due``: they are served still, and are to be renewed meanwhile.
 
-    word: ClassVar[str] = "hit"
+    ``source``: whether the store said so, or the snapshot's file in its place.
+    """
+
     scores: tuple[float, ...]
     scored_at: int
     online: bool
     due: bool = False
+    source: Literal["cache", "file"] = "cache"
+
+    @property
+    def word(self) -> str:
+        """For metrics."""
+        return "hit" if self.source == "cache" else self.source
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +84,31 @@ class Seen:
 
 
 class Cache:
-    """Looks entities up in the active snapshot. ``limit``: the age above which a score is ``Stale``, if any."""
+    """Looks entities up in the active snapshot. ``limit``: the age above which a score is ``Stale``, if any.
 
-    def __init__(self, reader: SnapshotReader, pointer: Pointer, clock: Clock, limit: AgeLimit | None = None) -> None:
+    ``below``: what is asked for those of which the store cannot tell.
+    """
+
+    def __init__(
+        self,
+        reader: SnapshotReader,
+        pointer: Pointer,
+        clock: Clock,
+        limit: AgeLimit | None = None,
+        below: Callable[[View], Awaitable[View]] | None = None,
+    ) -> None:
         self._reader = reader
         self._pointer = pointer
         self._clock = clock
         self._limit = limit
+        self._below = below
 
     async def look_up(self, ids: Sequence[str], seen: Seen | None = None) -> View:
+        """Every id in one snapshot, by what stands below the store where that cannot tell."""
+        view = await self._look_up(ids, seen)
+        return view if self._below is None or _is_settled(view) else await self._below(view)
+
+    async def _look_up(self, ids: Sequence[str], seen: Seen | None) -> View:
         """Every id in one snapshot, in one round trip.
 
         What is not there may have moved: the pointer is read once more, and if it did, all ids are looked up again. So

@@ -4,7 +4,7 @@ Every question gets an answer or an error of its own. One question goes the same
 asked for alone and in a list cannot get two answers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,7 +20,7 @@ from service.refusals import not_cached, unscored, without_features
 from service.scoring import Computed, Given, Job, NoFeatures, Scoring
 from service.writeback import TokenBucket
 from shared.clock import Clock
-from shared.errors import RequestError
+from shared.errors import RequestError, ScoreUnavailable
 from shared.metrics import Metrics
 from shared.snapshot import Active
 from shared.telemetry import StageTimer
@@ -82,7 +82,32 @@ class Desk:
             results |= {key: self._told(key, one, view) for key, one in computed.items()}
         if due and not terms.wish.only_if_cached:
             self._renew(view, due)
+        self._count(results.values())
         return Replies(active=view.active, results=[results[_key(place, ask)] for place, ask in enumerate(asks)])
+
+    def _count(self, results: Iterable[Result]) -> None:
+        for one in results:
+            if isinstance(one, Answer):
+                self.metrics.answered(one.source)
+            elif isinstance(one, ScoreUnavailable):
+                self.metrics.answered("refused")
+
+    async def score_absent(
+        self, active: Active, entities: Sequence[str], stages: StageTimer
+    ) -> dict[str, Answer | RequestError]:
+        """Scores of entities that ``active`` was found not to have, each of another one and none under way: in one go,
+        for others to join. What it costs to be sure of that is the caller's."""
+        view = View(active=active, outcomes=dict.fromkeys(entities, Miss()))
+        flight = self._start(view, entities, {})
+        found = await flight.results()
+        stages.add_all(flight.stages)
+        told = {entity: self._told(entity, found[entity], view) for entity in entities}
+        self._count(told.values())
+        return told
+
+    def is_under_way(self, active: Active, entity: str) -> bool:
+        """Whether the entity is being scored, or was just now: then one may join."""
+        return self.flights.find(active.meta.snapshot, entity) is not None
 
     async def features_changed(self, entity_id: str, row: Row, stages: StageTimer) -> None:
         """The entity has new features: nothing that was computed from the old ones is answered or kept from now on.
@@ -214,7 +239,9 @@ class Desk:
 def _is_kept(one: Outcome) -> bool:
     """Whether an online score takes the place of what the snapshot has: never that of a batch score which is not about
     to be too old, and not while the store cannot tell."""
-    return not isinstance(one, StoreDown) and (not isinstance(one, Hit) or one.online or one.due)
+    if isinstance(one, Hit):
+        return one.source == "cache" and (one.online or one.due)
+    return not isinstance(one, StoreDown)
 
 
 def _snapshot(view: View) -> str | None:

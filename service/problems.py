@@ -16,17 +16,22 @@ from starlette.responses import Response
 from shared.errors import (
     BadRequest,
     ForescoreError,
+    HeadTooLarge,
     Overloaded,
     RequestError,
+    RequestTooSlow,
     RowRejected,
     SnapshotError,
     StoreError,
+    TooManyRequests,
+    Unauthorized,
 )
 from shared.telemetry import Logger
 
 MEDIA_TYPE = "application/problem+json"
 TYPE = "urn:forescore:problem:"
 INSTANCE = "urn:forescore:request:"
+CHALLENGE = 'Bearer realm="forescore"'
 LONGEST_WAIT = 30
 """The most seconds of a measured Retry-After: who waits longer than that sees nothing of it when things get better."""
 
@@ -67,13 +72,30 @@ def retold(error: Told, call_id: str, facts: MutableMapping[str, Any], retry_aft
     """The problem that an error is. ``facts`` of the call get its name."""
     if isinstance(error, StoreError):
         _log.warning("store error", id=call_id, exc_info=error)
-    unavailable = error.status == HTTPStatus.SERVICE_UNAVAILABLE
-    later = {"retry-after": str(_retry_after(error, retry_after_seconds))}
-    return _named(describe(error), call_id, facts, later if unavailable else None)
+    return _named(describe(error), call_id, facts, headers_of(error, retry_after_seconds))
+
+
+def headers_of(error: Told, retry_after_seconds: int) -> dict[str, str]:
+    """What HTTP has words for: when to come again, how to say who one is, and that a connection ends."""
+    match error:
+        case Unauthorized():
+            return {"www-authenticate": CHALLENGE}
+        case TooManyRequests(retry_after=None):
+            return {"ratelimit-policy": error.policy, "ratelimit": error.state}
+        case TooManyRequests():
+            later = str(_retry_after(error, retry_after_seconds))
+            return {"retry-after": later, "ratelimit-policy": error.policy, "ratelimit": error.state}
+        case RequestTooSlow() | HeadTooLarge():
+            return {"connection": "close"}
+    if error.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        return {"retry-after": str(_retry_after(error, retry_after_seconds))}
+    return {}
 
 
 def _retry_after(error: Told, otherwise: int) -> int:
     """Whole seconds until another try may help: measured, where that is known."""
+    if isinstance(error, TooManyRequests) and error.retry_after is not None:
+        return max(1, ceil(error.retry_after))
     measured = error.retry_after if isinstance(error, Overloaded) else None
     return otherwise if measured is None else min(LONGEST_WAIT, max(1, ceil(measured)))
 

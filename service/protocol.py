@@ -2,26 +2,26 @@
 
 uvicorn's protocol parses the request, keeps the order of what is pipelined, the connection's life and its limits. One
 step of it is replaced: a plain question is first looked up, with what else is asked in this turn of the event loop. Its
-answer, if it is a hit, goes out in one write; whatever else it is goes to the application, as all else does.
+answer, if it is a hit, goes out in one write. A plain miss and a plain list of one row are scored together with the
+others of their turn (``service.together``). Whatever else it is goes to the application, as all else does.
 """
 
 import asyncio
+import sys
 from typing import Any, cast
 
-import structlog
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from service.border import Answer, Border, Waiting, head_bytes
+from service.guard import Guard
 from service.landing import Landing
-from service.lane import FastLane, Question, head_of, seen_in
-from service.lane_answers import Hit
-from shared.snapshot import Absent, Lost
-from shared.telemetry import Logger
+from service.lane import FastLane
+from service.passes import pass_of
+from service.underway import AskedMany, AskedOne
 
 _CLOSE = b"connection: close\r\n"
-
-_log: Logger = structlog.get_logger()
 
 
 class HitProtocol(HttpToolsProtocol):
@@ -36,25 +36,130 @@ class HitProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._lane = cast("FastLane | None", getattr(config.app, "lane", None))
+        self._guard = cast("Guard | None", getattr(config.app, "guard", None))
         self._landing: Landing | None = None if self._lane is None else self._lane.landing
+        self._border = cast("Border | None", getattr(config.app, "border", None))
+        self._most_head = sys.maxsize if self._border is None else self._border.most_head
+        self._large = False
+        self._pending = 0
         self._defaults: tuple[object, int, bytes] = (None, 0, b"")
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
+        """Uvicorn's own step, and room for the connection, or a refusal."""
+        super().connection_made(transport)
+        border = self._border
+        if border is None or len(self.connections) <= border.most_connections:
+            return
+        idle = next((one for one in self.connections if isinstance(one, HitProtocol) and one.is_idle(self)), None)
+        if idle is not None:
+            idle.transport.close()
+        else:
+            self._refuse(border.no_room())
+
+    def data_received(self, data: bytes) -> None:
+        """Uvicorn's own step, with a limit on what there is of a request that is not whole yet."""
+        before = self.scope
+        if len(data) > self._most_head:
+            self._large = True
+        super().data_received(data)
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if cycle is not None and cycle.scope is self.scope and not cycle.more_body:
+            self._pending = 0
+        elif before is self.scope:
+            self._pending += len(data)
+            self._bound()
+        else:  # it began somewhere in these bytes, of which there are never many
+            self._pending = 0
+
+    def _bound(self) -> None:
+        if self._border is None or self.transport.is_closing():
+            return
+        if self._has_open_head() and self._pending > self._most_head:
+            self._refuse(self._border.large_head())
+        elif self._pending > self._border.most_bytes:
+            self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP is told as any other mistake is."""
+        if self._border is None:
+            super().send_400_response(msg)
+        else:
+            self._refuse(self._border.no_request())
+
+    def _refuse(self, answer: Answer) -> None:
+        """For the whole connection. Nothing is said in the middle of another answer."""
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if cycle is None or cycle.response_complete:
+            self.transport.write(answer[0] + self._default_lines() + answer[1])
+        self.transport.close()
+
+    def is_idle(self, newcomer: "HitProtocol") -> bool:
+        """Whether nothing is under way on it, so that it can make room."""
+        if self is newcomer or self.transport.is_closing():
+            return False
+        return not self._has_begun() or (self._is_answered() and not self.pipeline)
+
+    def waiting(self) -> tuple[Waiting, object] | None:
+        """For what it waits of its caller, and a token that changes when it waits for another."""
+        if self.transport.is_closing() or self.flow.write_paused:
+            return Waiting.READER, None
+        if self.flow.read_paused:
+            return None
+        if self._has_open_head():
+            return Waiting.HEAD, id(self.scope)
+        if self._is_answered() and not self.pipeline and self.timeout_keep_alive_task is None:
+            return Waiting.REST, id(self.cycle)
+        return None
+
+    def end(self, waiting: Waiting) -> None:
+        """It has waited too long."""
+        if waiting is Waiting.READER:
+            self.transport.abort()
+        elif waiting is Waiting.HEAD and self._has_begun() and self._border is not None:
+            self._refuse(self._border.slow_head())
+        else:
+            self.transport.close()
+
+    def _has_begun(self) -> bool:
+        """Whether a byte of a request was ever there."""
+        return cast("Any", self.scope) is not None
+
+    def _has_open_head(self) -> bool:
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        return cycle is None or cycle.scope is not self.scope
+
+    def _is_answered(self) -> bool:
+        return not self._has_open_head() and self.cycle.response_complete
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Uvicorn's own step, taken at once for all that is no plain question."""
         lane, landing = self._lane, self._landing
-        question = None if lane is None or self.flow.write_paused else lane.question(cast("Any", cycle.scope))
-        if lane is None or landing is None or question is None:
+        if self._large and self._border is not None and head_bytes(cycle.scope) > self._most_head:
+            cycle.response_complete = True
+            self._refuse(self._border.large_head())
+            return
+        scope = cast("Any", cycle.scope)
+        if self._guard is not None and not self._guard.enter_now(scope):
             super()._start_asgi_task(cycle, app)
             return
-        waiting = _Waiting(self, lane, landing, cycle, app, question)
-        if not question.live.store.reader.peek_for(question.active.meta, question.asked.id, waiting):
+        if lane is None or landing is None or self.flow.write_paused:
             super()._start_asgi_task(cycle, app)
+            return
+        passed = None if self._guard is None else pass_of(scope)
+        question = lane.question(scope)
+        if question is not None:
+            if AskedOne(self, lane, cycle, app, passed).ask(landing, question):
+                return
+        elif not cycle.waiting_for_100_continue and lane.is_posting(scope):
+            AskedMany(self, lane, cycle, app, passed).ask()
+            return
+        super()._start_asgi_task(cycle, app)
 
     def start_application(self, cycle: RequestResponseCycle, app: Any) -> None:
         """For a question that turned out not to be a plain hit."""
         super()._start_asgi_task(cycle, app)
 
-    def send_hit(self, cycle: RequestResponseCycle, hit: Hit) -> None:
+    def send_answer(self, cycle: RequestResponseCycle, status: int, head: bytes, body: bytes) -> None:
         """As the cycle would send it, header by header."""
         ours = self._default_lines()
         close = b""
@@ -62,7 +167,7 @@ class HitProtocol(HttpToolsProtocol):
             cycle.keep_alive = False
         elif not cycle.keep_alive:
             close = _CLOSE
-        self.transport.write(b"%b%b%b%b\r\n%b" % (STATUS_LINE[hit.status], ours, head_of(hit), close, hit.body))
+        self.transport.write(b"%b%b%b%b\r\n%b" % (STATUS_LINE[status], ours, head, close, body))
         cycle.response_started = cycle.response_complete = True
         cycle.message_event.set()
         if not cycle.keep_alive:
@@ -75,57 +180,3 @@ class HitProtocol(HttpToolsProtocol):
         if self._defaults[0] is not headers or self._defaults[1] != len(headers):
             self._defaults = (headers, len(headers), b"".join([b"%b: %b\r\n" % header for header in headers]))
         return self._defaults[2]
-
-
-class _Waiting:
-    """One question under way: a ``Peeker``, and a ``Lander`` once it is answered."""
-
-    __slots__ = ("_app", "_cycle", "_landing", "_lane", "_protocol", "_question", "_value")
-
-    def __init__(
-        self,
-        protocol: HitProtocol,
-        lane: FastLane,
-        landing: Landing,
-        cycle: RequestResponseCycle,
-        app: Any,
-        question: Question,
-    ) -> None:
-        self._protocol = protocol
-        self._lane = lane
-        self._landing = landing
-        self._cycle = cycle
-        self._app = app
-        self._question = question
-        self._value: bytes | Absent | Lost = b""
-
-    def found(self, value: bytes | Absent | Lost) -> None:
-        self._value = value
-        self._landing.add(self)
-
-    def prepare(self) -> Hit | None:
-        """What to answer; None where that is not for the lane."""
-        if self._cycle.disconnected:
-            return None
-        try:
-            return self._lane.hit(self._question, self._value, cast("Any", self._cycle.scope)["headers"])
-        except Exception as error:  # noqa: BLE001 - the application meets it too, and says so to the caller
-            _log.error("hit not answered", exc_info=error)
-            return None
-
-    def land(self, hit: Hit | None) -> None:
-        """Answers, or lets the application answer."""
-        cycle = self._cycle
-        if cycle.disconnected:
-            self._lane.gone(self._question)
-        elif hit is None:
-            self._lane.hand_over(cast("Any", cycle.scope), self._question, seen_in(self._question, self._value))
-            self._protocol.start_application(cycle, self._app)
-        else:
-            self._protocol.send_hit(cycle, hit)
-            self._lane.tell(self._question, hit)
-
-    def failed(self) -> None:
-        """The application asks again, and tells what it hears."""
-        self._lane.hand_over(cast("Any", self._cycle.scope), self._question)
-        self._protocol.start_application(self._cycle, self._app)

@@ -1,13 +1,15 @@
 """Reading one snapshot by its id or its version, active or not. Nothing is scored online for that."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Literal
 
 from service.answers import Answer
 from service.lookup import Hit, Miss, RejectedInBatch, StoreDown, outcome
 from service.refusals import rejected_in_batch
 from service.runtime import Live
 from shared.errors import ScoreUnavailable, SnapshotNotFound, SnapshotNotReady, UnknownEntity
-from shared.snapshot import SnapshotMeta, SnapshotState
+from shared.snapshot import Lookup, Lost, SnapshotMeta, SnapshotState
 from shared.telemetry import StageTimer
 
 Choice = Callable[[Live], Awaitable[SnapshotMeta]]
@@ -18,16 +20,25 @@ async def read_resident(live: Live, choose: Choice, entity_id: str, stages: Stag
     """The entity's score in the snapshot that is chosen, however old it is."""
     with stages.stage("lookup"):
         meta = await choose(live)
-        found = await live.store.reader.lookup(meta, [entity_id])
-    match outcome(found[0]):
+        found, source = await _read(live, meta, entity_id)
+    match outcome(found):
         case Hit() as hit:
-            return Answer.from_hit(entity_id, hit, meta, live.scorer.golden_digest)
+            told = replace(hit, source=source)
+            return Answer.from_hit(entity_id, told, meta, live.scorer.golden_digest)
         case RejectedInBatch() as rejected:
             raise rejected_in_batch(rejected)
         case StoreDown():
             raise ScoreUnavailable("the store has lost this entity's part of the snapshot; publish it again")
         case Miss():
             raise UnknownEntity("that snapshot does not have this entity")
+
+
+async def _read(live: Live, meta: SnapshotMeta, entity_id: str) -> tuple[Lookup, Literal["cache", "file"]]:
+    """From the store, or where there is none, from the file that is open."""
+    if not live.alone:
+        return (await live.store.reader.lookup(meta, [entity_id]))[0], "cache"
+    found = await live.shelf.look_up(meta, [entity_id])
+    return (Lost("late") if found is None else found[0]), "file"
 
 
 def by_id(snapshot: str) -> Choice:

@@ -14,6 +14,7 @@ from service.forward import RowScorer
 from service.lines import RequestLines
 from service.online import Desk
 from service.pointer import Pointer
+from service.shelf import Shelf
 from service.threads import pass_threads
 from shared.bundle import Bundle, load_bundle
 from shared.clock import Clock, MonotonicClock, WallClock
@@ -47,6 +48,12 @@ class Dependencies:
     monotonic: Clock = field(default_factory=MonotonicClock)
     opens_first: bool = False
     """Whether no connection is taken before all is open, and a failure ends the process: others answer meanwhile."""
+    warms_up: bool = False
+    """Whether the ways of requests are gone before the first one comes (``service.warmup``)."""
+    replaces: bool = False
+    """Whether this worker was started in place of one that died."""
+    looks_at_store: bool = True
+    """Whether it warns of a store that is set up badly: of several workers, one does."""
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     """Replaces parts of what FastAPI is told of OpenTelemetry."""
 
@@ -93,6 +100,10 @@ class Live:
     """The names that a request may use."""
     card: bytes
     """The body of ``GET /model``."""
+    shelf: Shelf
+    """The active snapshot's file."""
+    alone: bool = False
+    """Whether there is no store, and the file is all that scores are looked up in."""
 
 
 Phase = Loading | Failed | Live

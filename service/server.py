@@ -15,6 +15,7 @@ import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
+from service.border import Border, allow_files
 from service.protocol import HitProtocol
 from service.runtime import Live, Service
 from service.threads import settle_threads
@@ -50,6 +51,7 @@ def answer(
         server_header=False,
         timeout_graceful_shutdown=settings.flight_seconds,
     )
+    allow_files(settings.max_connections)
     server = Server(config, settings.drain_seconds, MonotonicClock(), ready)
     server.run(sockets=[listener])
     return server.code
@@ -69,6 +71,7 @@ class Server(uvicorn.Server):
         self._was_ready = False
         self._told = False
         self._leaves_at: float | None = None
+        self._border: Border | None = getattr(config.app, "border", None)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as uvicorn calls it
         """Hears a signal. What follows from it is done by the event loop, which it may have interrupted anywhere."""
@@ -90,6 +93,9 @@ class Server(uvicorn.Server):
         if not self._was_ready and isinstance(self._service.phase, Live):
             self._was_ready = True
             self._ready()
+        if self._border is not None:
+            ours = [one for one in self.server_state.connections if isinstance(one, HitProtocol)]
+            self._border.tick(ours, self._clock.now())
         return await super().on_tick(counter)
 
     def _leave(self) -> None:

@@ -20,15 +20,21 @@ _SETTING = "FORESCORE_FEATURES__URL"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
-async def open_sources(settings: FeatureSettings, store: AsyncStore, schema: Schema) -> Sequence[FeatureSource]:
-    """The sources in their order. Whoever has them closes them; where one cannot be opened, the others are closed."""
+async def open_sources(settings: FeatureSettings, store: AsyncStore | None, schema: Schema) -> Sequence[FeatureSource]:
+    """The sources in their order; without a store, those beside it.
+
+    Whoever has them closes them; where one cannot be opened, the others are closed.
+    """
     texts = [text.strip() for text in settings.url.get_secret_value().split(",")]
     sources: list[FeatureSource] = []
     async with AsyncExitStack() as opened:
         for text in texts:
-            if text in {"", "none"}:
+            if text in {"", "none"} or (text == "store" and store is None):
                 continue
-            source = StoreFeatures(store.features) if text == "store" else await _open(text, schema, settings)
+            if text == "store" and store is not None:
+                source: FeatureSource = StoreFeatures(store.features)
+            else:
+                source = await _open(text, schema, settings)
             opened.push_async_callback(source.close)
             sources.append(source)
         opened.pop_all()

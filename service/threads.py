@@ -14,10 +14,3 @@ def pass_threads(settings: Settings) -> int:
 def settle_threads(settings: Settings) -> None:
     """Settles it before torch is loaded: OpenMP and MKL read these once, and would take every core for each worker."""
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(pass_threads(settings))
-
-
-def threads_in_use() -> int:
-    """What torch itself says, for the log."""
-    import torch  # noqa: PLC0415 - a process loads it while it already answers its probes
-
-    return torch.get_num_threads()

@@ -26,7 +26,7 @@ READY = b"r"
 
 def main(arguments: Sequence[str]) -> int:
     """Answers until it is told to end, or until the process that started it is gone; the exit code."""
-    given = _parse(arguments)
+    given = parse(arguments)
     settings = load_settings()
     prepare(settings)
     structlog.contextvars.bind_contextvars(worker=given.number)
@@ -34,7 +34,13 @@ def main(arguments: Sequence[str]) -> int:
     from service.app import create_app  # noqa: PLC0415 - after the threads and the kind of metrics are settled
     from service.runtime import Dependencies  # noqa: PLC0415 - the same
 
-    app = create_app(settings, dependencies=Dependencies(opens_first=given.opens_first), registry=registry)
+    dependencies = Dependencies(
+        opens_first=given.opens_first,
+        replaces=given.replaces,
+        warms_up=True,
+        looks_at_store=looks_at_store(given),
+    )
+    app = create_app(settings, dependencies=dependencies, registry=registry)
     with socket.socket(fileno=given.listener) as listener, socket.socket(fileno=given.channel) as channel:
         orphaned = Event()
         Thread(target=_end_with_parent, args=(channel, orphaned), daemon=True).start()
@@ -44,13 +50,20 @@ def main(arguments: Sequence[str]) -> int:
     return code
 
 
-def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+def looks_at_store(given: argparse.Namespace) -> bool:
+    """Whether this is the worker that warns of a store that is set up badly: the first, when the service starts."""
+    return bool(given.number == 1 and not given.replaces)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """What the process that starts workers says to one."""
     parser = argparse.ArgumentParser(prog="service.worker")
     parser.add_argument("--number", type=int, required=True)
     parser.add_argument("--listener", type=int, required=True)
     parser.add_argument("--channel", type=int, required=True)
     parser.add_argument("--metrics", type=Path, required=True)
     parser.add_argument("--opens-first", action="store_true")
+    parser.add_argument("--replaces", action="store_true")
     return parser.parse_args(arguments)
 
 

@@ -157,6 +157,7 @@ class Crew:
             *("--listener", str(self._listener.fileno()), "--channel", str(channel.fileno())),
             *("--metrics", str(self._folder)),
             *(["--opens-first"] if opens_first else []),
+            *(["--replaces"] if worker.failures else []),
         ]
 
     def _environment(self) -> dict[str, str]:

@@ -33,6 +33,7 @@
     │   ├── SnapshotNotFound
     │   ├── SnapshotHeld         a gate held it back
     │   ├── SnapshotNotReady     half-written, or retired
+    │   ├── SnapshotFileCorrupt  its file on this disk is not there, or not what was written
     │   ├── MixedVersions        scores of two models would be in one snapshot
     │   ├── LeaseHeld            somebody else is publishing
     │   └── Fenced               the lease was lost before the pointer could be flipped
@@ -43,6 +44,11 @@
         ├── UnknownEntity
         ├── FeaturesNotKept
         ├── Unauthorized
+        ├── Forbidden            a key that may not do this
+        ├── TooManyRequests
+        ├── RequestTooSlow
+        ├── HeadTooLarge
+        ├── EncodedBody          compressed, or coded in another way
         ├── BodyTooLarge
         ├── TooManyItems
         ├── NotCached
@@ -51,9 +57,8 @@
         ├── NotReady
         └── DeadlineExceeded
 
-Each class carries its HTTP status, its problem type and its exit code, so that no caller keeps a table of them.
-A message names the thing, the rule and the next step. It never carries a feature value or a secret.
-"""
+Each class carries its HTTP status, problem type and exit code. A message names the thing, the rule and the next step.
+It has no feature value and no secret."""
 
 from typing import ClassVar
 
@@ -215,6 +220,10 @@ class SnapshotNotReady(SnapshotError):
     """The snapshot is half-written or retired."""
 
 
+class SnapshotFileCorrupt(SnapshotError):
+    """The file of a snapshot is not there, or does not hold what was written."""
+
+
 class MixedVersions(SnapshotError):
     """Scores of two model versions, bundles or kinds of host would be in one snapshot."""
 
@@ -286,6 +295,53 @@ class Unauthorized(RequestError):
     status = 401
     problem = "unauthorized"
     title = "A valid key is required"
+
+
+class Forbidden(RequestError):
+    """The key is known, and its scopes do not allow this."""
+
+    status = 403
+    problem = "forbidden"
+    title = "The key does not allow this"
+
+
+class TooManyRequests(RequestError):
+    """More rows than a rate limit allows. ``retry_after``: None if so many never are."""
+
+    status = 429
+    problem = "too-many-requests"
+    title = "Too many rows in too short a time"
+
+    def __init__(self, message: str, *, retry_after: float | None, policy: str, state: str, reason: str) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        self.policy = policy
+        self.state = state
+        self.reason = reason
+
+
+class RequestTooSlow(RequestError):
+    """The head or the body of a request was not there in time."""
+
+    status = 408
+    problem = "request-too-slow"
+    title = "The request came too slowly"
+
+
+class HeadTooLarge(RequestError):
+    """The head of a request, its path and headers, has more bytes than the limit."""
+
+    status = 431
+    problem = "head-too-large"
+    title = "The head of the request is too large"
+
+
+class EncodedBody(RequestError):
+    """The body is compressed, and this service unpacks nothing."""
+
+    status = 415
+    problem = "encoded-body"
+    title = "The body is encoded"
 
 
 class BodyTooLarge(RequestError):

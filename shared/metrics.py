@@ -1,45 +1,28 @@
 """The metrics of the service, in base units, each in the registry that it is given. Never an id or a feature value."""
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
+from shared.active_snapshot import ActiveSnapshot
 from shared.codes import Code
+from shared.tallies import HitTally, ScoredTally
 from shared.telemetry import StageTimer
 
 NO_SNAPSHOT = float("inf")
 """The age of a snapshot that is not there: older than any alarm's threshold."""
 _HOUR = 3600
 _DAY = 24 * _HOUR
+LOOKUPS = ("hit", "file", "stale", "rejected", "absent", "lost", "down")
+RUNGS = ("store", "file", "online", "refused")
+RUNG_FAILURES = (("store", "down"), ("store", "lost"), ("file", "missing"), ("file", "late"), ("file", "lost"))
+REFUSED = (
+    *("key", "scope", "rate", "rate_per_key", "rows", "rows_per_key"),
+    *("slow_head", "large_head", "no_request", "connections"),
+)
+WRITE_BACKS = ("written", "bucket_gone", "over_budget", "failed", "overtaken")
+RENEWALS = ("begun", "over_budget")
+SHED = ("queue_full", "deadline")
 _AGES = (60, 300, 900, _HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY, 36 * _HOUR, 2 * _DAY, 7 * _DAY, 30 * _DAY)
 """From a minute to 30 days, close together around the age of a nightly run's scores."""
-
-
-class ActiveSnapshot(Collector):
-    """``forescore_snapshot_info``: one sample, of the snapshot that is active now.
-
-    No gauge: that would keep the labels of every snapshot there ever was, and one that several workers write would
-    name two of them around a promotion. Each worker knows the pointer, so the one that is asked says it.
-    """
-
-    _labelnames = ("model", "model_version", "snapshot")  # where those of prometheus_client's own metrics are
-
-    def __init__(self) -> None:
-        self.labels: tuple[str, str, str] | None = None
-
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        """The metric without a sample."""
-        yield GaugeMetricFamily("forescore_snapshot_info", "1 for the active snapshot.", labels=self._labelnames)
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """The metric, with its sample once a snapshot is known."""
-        for family in self.describe():
-            if self.labels is not None:
-                family.add_metric(self.labels, 1)
-            yield family
 
 
 class Metrics:
@@ -64,15 +47,45 @@ class Metrics:
         )
         self._stage_duration = Histogram(
             "forescore_stage_duration_seconds",
-            "Time of one stage of a request: lookup, features, encode, queue, forward, "
+            "Time of one stage of a request: lookup (of that, in the snapshot's file: file), features, encode, queue, "
+            "forward, "
             "flight (joined a computation that another request began).",
             ["stage"],
             registry=registry,
             buckets=(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1),
         )
         self._lookups = Counter(
-            "forescore_lookups_total", "Entities looked up in the store, by outcome.", ["outcome"], registry=registry
+            "forescore_lookups_total",
+            "Entities looked up in the active snapshot, by outcome.",
+            ["outcome"],
+            registry=registry,
         )
+        self._answers = Counter(
+            "forescore_answers_total",
+            "Scores answered, by the rung of the ladder that they came from: store, file, online; and those refused "
+            "because no rung had them just now.",
+            ["rung"],
+            registry=registry,
+        )
+        self._rung_failures = Counter(
+            "forescore_rung_failures_total",
+            "Entities that a rung of the ladder could not tell of: store (down, lost), file (missing, late, lost).",
+            ["rung", "reason"],
+            registry=registry,
+        )
+        self._file_open = Gauge(
+            "forescore_snapshot_file_open",
+            "1 where the file of the active snapshot is open, to stand in for the store.",
+            registry=registry,
+            multiprocess_mode="livemin",
+        )
+        self._store_there = Gauge(
+            "forescore_store_configured",
+            "0 where the service has no store, and looks scores up in the snapshot's file alone.",
+            registry=registry,
+            multiprocess_mode="livemin",
+        )
+        self._store_there.set(1)
         self._served_age = Histogram(
             "forescore_served_score_age_seconds",
             "Age of the scores that were served from the cache.",
@@ -113,6 +126,36 @@ class Metrics:
             ["reason"],
             registry=registry,
         )
+        self._refused = Counter(
+            "forescore_refused_requests_total",
+            "Requests and connections refused before they were looked at, by reason: key, scope, rate, rate_per_key, "
+            "rows, rows_per_key, slow_head, large_head, no_request, connections.",
+            ["reason"],
+            registry=registry,
+        )
+        self._key_rows = Counter(
+            "forescore_key_rows_total",
+            "Rows that were let in, by the name of the key; names are those of the file of keys.",
+            ["key"],
+            registry=registry,
+        )
+        self._rates_unknown = Counter(
+            "forescore_rates_unknown_total",
+            "Requests let in without a look at their rate, since the store that counts it did not answer.",
+            registry=registry,
+        )
+        self._keys_unread = Gauge(
+            "forescore_keys_unread",
+            "1 while the file of keys cannot be read, and those read before hold.",
+            registry=registry,
+            multiprocess_mode="livemax",
+        )
+        self._connections = Gauge(
+            "forescore_connections",
+            "Open connections.",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
         self._rejections = Counter(
             "forescore_rejections_total", "Rows rejected online, by code.", ["code"], registry=registry
         )
@@ -146,6 +189,12 @@ class Metrics:
             registry=registry,
             multiprocess_mode="livemax",
         )
+        self._rejected_ratio = Gauge(
+            "forescore_snapshot_rejected_ratio",
+            "Rejected rows of the active snapshot, as a share of its input.",
+            registry=registry,
+            multiprocess_mode="livemax",
+        )
         self._active_snapshot = ActiveSnapshot()
         registry.register(self._active_snapshot)
         self._parity_exact = Gauge(
@@ -155,6 +204,42 @@ class Metrics:
             multiprocess_mode="livemin",
         )
         self._parity_exact.set(1)  # until a snapshot says otherwise: a worker that loads knows nothing against it
+
+        self._ready = Gauge(
+            "forescore_ready",
+            "1 once every worker has scored its golden rows, 0 while one loads or has failed.",
+            registry=registry,
+            multiprocess_mode="livemin",
+        )
+        self._replaced = Counter(
+            "forescore_workers_replaced_total", "Workers started in place of one that died.", registry=registry
+        )
+
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begins each series that is known beforehand at 0: what appears with its first count is no increase."""
+        known = {
+            self._lookups: LOOKUPS,
+            self._answers: RUNGS,
+            self._write_backs: WRITE_BACKS,
+            self._renewals: RENEWALS,
+            self._shed_rows: SHED,
+            self._refused: REFUSED,
+        }
+        for counter, values in known.items():
+            for value in values:
+                counter.labels(value)
+        for rung, reason in RUNG_FAILURES:
+            self._rung_failures.labels(rung, reason)
+
+    def ready(self, *, is_ready: bool) -> None:
+        """Whether this worker answers score calls."""
+        self._ready.set(is_ready)
+
+    def replaced(self) -> None:
+        """This worker was started in place of one that died."""
+        self._replaced.inc()
 
     def request(self, route: str, status: int, seconds: float, stages: StageTimer) -> None:
         """One answered request. ``route`` is the route's pattern, never the path with its id."""
@@ -167,7 +252,15 @@ class Metrics:
         """One answered request that has no log line, because the settings say so."""
         self._lines_left_out.inc()
 
-    def tally(self, route: str) -> "HitTally":
+    def scored_tally(self) -> ScoredTally:
+        """Counts together what was answered with scores that were computed for it."""
+        return ScoredTally(
+            requests=lambda route, status: self._requests.labels(route, str(status)),
+            duration=self._request_duration.labels,
+            stage=self._stage_duration.labels,
+        )
+
+    def tally(self, route: str) -> HitTally:
         """Counts a route's hits together."""
         return HitTally(
             requests=lambda status: self._requests.labels(route, str(status)),
@@ -175,11 +268,32 @@ class Metrics:
             lookup=self._stage_duration.labels("lookup"),
             age=self._served_age,
             hits=self._lookups.labels("hit"),
+            answers=self._answers.labels("store"),
         )
 
     def lookup(self, outcome: str, entities: int = 1) -> None:
-        """Entities that were looked up: hit, stale, rejected, absent, lost, down."""
+        """Entities that were looked up: hit, file (its hits), stale, rejected, absent, lost, down."""
         self._lookups.labels(outcome).inc(entities)
+
+    def answered(self, source: str) -> None:
+        """One score, by its source, or ``refused``."""
+        self._answers.labels("store" if source == "cache" else source).inc()
+
+    def rung_failed(self, rung: str, reason: str, entities: int = 1) -> None:
+        """Entities that the rung could not tell of: store (down, lost), file (missing, late, lost)."""
+        self._rung_failures.labels(rung, reason).inc(entities)
+
+    def stage(self, stage: str, seconds: float) -> None:
+        """One stage that is part of another."""
+        self._stage_duration.labels(stage).observe(seconds)
+
+    def snapshot_file(self, *, is_open: bool) -> None:
+        """Whether there is something to stand in for the store."""
+        self._file_open.set(is_open)
+
+    def store(self, *, is_there: bool) -> None:
+        """Whether the service has a store at all."""
+        self._store_there.set(is_there)
 
     def served(self, age: float) -> None:
         """One score that was answered from the cache, so many seconds old."""
@@ -209,6 +323,26 @@ class Metrics:
         """Rows that were refused: queue_full, deadline."""
         self._shed_rows.labels(reason).inc(rows)
 
+    def refused(self, reason: str) -> None:
+        """One request or connection that was not looked at."""
+        self._refused.labels(reason).inc()
+
+    def key_rows(self, key: str, rows: int) -> None:
+        """Rows that were let in with a key of that name."""
+        self._key_rows.labels(key).inc(rows)
+
+    def rate_unknown(self) -> None:
+        """One request whose rate nobody knows."""
+        self._rates_unknown.inc()
+
+    def keys_unread(self, *, unread: bool) -> None:
+        """Whether the file of keys cannot be read."""
+        self._keys_unread.set(unread)
+
+    def connections(self, count: int) -> None:
+        """Connections that are open."""
+        self._connections.set(count)
+
     def rejection(self, code: Code) -> None:
         """One row that was rejected online."""
         self._rejections.labels(code.text).inc()
@@ -231,56 +365,11 @@ class Metrics:
         self._pointer_age.set(pointer)
         self._snapshot_age.set(NO_SNAPSHOT if snapshot is None else snapshot)
 
+    def rejected(self, ratio: float) -> None:
+        """The share of rejected rows in what the active snapshot was scored from."""
+        self._rejected_ratio.set(ratio)
+
     def active(self, *, model: str, model_version: str, snapshot: str, exact: bool) -> None:
         """Names the active snapshot in place of the one before, and whether online scores equal its scores."""
         self._active_snapshot.labels = (model, model_version, snapshot)
         self._parity_exact.set(exact)
-
-
-class HitTally:
-    """Hits, kept until ``flush`` counts them: a lock for each would take longer than the answer."""
-
-    def __init__(
-        self,
-        *,
-        requests: Callable[[int], Counter],
-        duration: Histogram,
-        lookup: Histogram,
-        age: Histogram,
-        hits: Counter,
-    ) -> None:
-        self._requests = requests
-        self._duration = duration
-        self._lookup = lookup
-        self._age = age
-        self._hits = hits
-        self._statuses: list[int] = []
-        self._seconds: list[float] = []
-        self._lookups: list[float] = []
-        self._ages: list[float] = []
-
-    def add(self, status: int, seconds: float, lookup: float, age: float) -> None:
-        """One hit of a score of that age, answered in so many seconds, of which its look-up took ``lookup``."""
-        self._statuses.append(status)
-        self._seconds.append(seconds)
-        self._lookups.append(lookup)
-        self._ages.append(max(0.0, age))
-
-    def flush(self) -> None:
-        """Counts them."""
-        for status in set(self._statuses):
-            self._requests(status).inc(self._statuses.count(status))
-        self._hits.inc(len(self._statuses))
-        _observe(self._duration, self._seconds)
-        _observe(self._lookup, self._lookups)
-        _observe(self._age, self._ages)
-        for kept in (self._statuses, self._seconds, self._lookups, self._ages):
-            kept.clear()
-
-
-def _observe(histogram: Histogram, values: list[float]) -> None:
-    """``observe`` for each value, with one lock for each bucket instead of two for each value."""
-    places = [bisect_left(histogram._upper_bounds, value) for value in values]  # noqa: SLF001 - it has no other way in
-    for place in set(places):
-        histogram._buckets[place].inc(places.count(place))  # noqa: SLF001 - the same
-    histogram._sum.inc(sum(values))  # noqa: SLF001 - the same

@@ -3,6 +3,7 @@
 Each has the prefix ``FORESCORE_``; nested ones are joined by two underscores: ``FORESCORE_REDIS__URL``.
 """
 
+from math import ceil
 from pathlib import Path
 from typing import Literal
 
@@ -55,7 +56,28 @@ class ServiceSettings(BaseModel):
     deadline_ms: int = Field(
         default=1000, ge=10, description="By when every request is answered, with 504 at the latest."
     )
+    file_timeout_ms: int = Field(
+        default=50,
+        ge=1,
+        description="How long a look-up in the snapshot's file may take, while the store does not answer.",
+    )
     max_body_bytes: int = Field(default=1024 * 1024, ge=1024, description="A longer body is refused with 413.")
+    max_head_bytes: int = Field(
+        default=16 * 1024, ge=1024, description="A longer head of a request, its path and headers, is refused with 431."
+    )
+    receive_seconds: float = Field(
+        default=5,
+        gt=0,
+        le=60,
+        description="How long the head of a request may take to arrive, and then its body: 408 after that. Also how "
+        "long a caller may take to read an answer.",
+    )
+    max_connections: int = Field(
+        default=1000,
+        ge=1,
+        description="The most open connections of each worker. An idle one is closed for a new one; where none is "
+        "idle, the new one is refused with 503.",
+    )
     max_items: int = Field(default=1000, ge=1, description="The most items of one POST /score.")
     max_batch: int = Field(default=256, ge=1, description="The most rows of one forward pass.")
     max_wait_ms: float = Field(
@@ -94,8 +116,72 @@ class ServiceSettings(BaseModel):
 
     @property
     def flight_seconds(self) -> int:
-        """How long what is in flight may take once nothing new is let in: no request outlives its deadline."""
-        return max(1, self.deadline_ms // 1000 + 1)
+        """How long what is in flight may take once nothing new is let in: it arrives, and is answered in time."""
+        return max(1, self.deadline_ms // 1000 + 1) + ceil(self.receive_seconds)
+
+
+class KeySettings(BaseModel):
+    """Who may ask the service. Without a key it asks nobody who he is."""
+
+    model_config = _FROZEN
+
+    file: Path | None = Field(
+        default=None,
+        description="A file of API keys, one line each: `name scopes sha256 [expires]`, as `forescore key new` writes "
+        "it. It is read again when it changes.",
+    )
+    lines: SecretStr | None = Field(
+        default=None, description="The same lines in place of a file, parted by semicolons: for containers."
+    )
+    open: bool = Field(
+        default=False,
+        description="Whether `forescore serve` may listen without keys on an address that other machines reach.",
+    )
+    open_metrics: bool = Field(default=False, description="Whether /metrics needs no key where other paths do.")
+    poll_seconds: float = Field(default=1, gt=0, description="How soon a change of the file is seen, at the latest.")
+
+    @property
+    def are_set(self) -> bool:
+        """Whether a key is asked for."""
+        return self.file is not None or self.lines is not None
+
+
+_RATES = r"^([1-9]\d{0,8}/(second|minute|hour|day)(;[1-9]\d{0,8}/(second|minute|hour|day))*)?$"
+
+
+class LimitSettings(BaseModel):
+    """How much may be asked, counted in rows: a list of 32 items is 32. Unset: no limit."""
+
+    model_config = _FROZEN
+
+    rate: str = Field(
+        default="",
+        pattern=_RATES,
+        description="Rows in a time, of all callers together: `5000/second` or `5000/second;100000/minute`. More are "
+        "refused with 429.",
+    )
+    rate_per_key: str = Field(
+        default="", pattern=_RATES, description="Rows in a time, of each key's name; without keys, of all callers."
+    )
+    rows: int | None = Field(
+        default=None, ge=1, description="The most rows in work at once in each worker; more are refused with 503."
+    )
+    rows_per_key: int | None = Field(default=None, ge=1, description="The same for each key's name.")
+    storage: Literal["memory", "store"] = Field(
+        default="memory",
+        description="Where rates are counted. memory: by each worker for itself. store: for all workers and hosts "
+        "together, which costs each request a round trip; while the store does not answer, no rate is limited.",
+    )
+
+    @property
+    def has_rates(self) -> bool:
+        """Whether rows are counted at all."""
+        return bool(self.rate or self.rate_per_key)
+
+    @property
+    def are_shared(self) -> bool:
+        """Whether it is the store that counts them."""
+        return self.has_rates and self.storage == "store"
 
 
 class FeatureSettings(BaseModel):
@@ -209,6 +295,16 @@ class Settings(BaseSettings):
     )
 
     home: Path = Field(default=Path(".forescore"), description="Where runs and the embedded store live.")
+    runs: Path | None = Field(
+        default=None,
+        description="The folder of the runs: their parts, the files of their snapshots, and which of these is active. "
+        "Unset: runs under FORESCORE_HOME.",
+    )
+    store: Literal["redis", "none"] = Field(
+        default="redis",
+        description="Where `forescore serve` looks scores up. redis: as FORESCORE_REDIS__URL says, and in the active "
+        "snapshot's file while that does not answer. none: in the file alone.",
+    )
     bundle: Path | None = Field(default=None, description="The bundle that `forescore serve` scores online with.")
     device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N.")
     threads: int = Field(
@@ -246,10 +342,17 @@ class Settings(BaseSettings):
     )
     redis: RedisSettings = RedisSettings()
     service: ServiceSettings = ServiceSettings()
+    keys: KeySettings = KeySettings()
+    limits: LimitSettings = LimitSettings()
     features: FeatureSettings = FeatureSettings()
     batch: BatchSettings = BatchSettings()
     gates: GateSettings = GateSettings()
     schedule: ScheduleSettings = ScheduleSettings()
+
+    @property
+    def runs_folder(self) -> Path:
+        """Where the folders of runs are."""
+        return self.runs or self.home / "runs"
 
 
 def load_settings() -> Settings:

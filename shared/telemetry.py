@@ -93,7 +93,10 @@ def name_the_error(_logger: object, _method: str, event: Event) -> Event:
 
 def only_simple(_logger: object, _method: str, event: Event) -> Event:
     """The last gate: bounded texts, numbers, booleans. Of anything else, only its type is told."""
-    return {simple_text(name): _simple(value) for name, value in event.items()}
+    return {
+        simple_text(name): simple_text(value) if type(value) is str else _simple(value)  # most are texts
+        for name, value in event.items()
+    }
 
 
 def _simple(value: object) -> str | int | float | bool | None:
@@ -113,7 +116,7 @@ def _simple(value: object) -> str | int | float | bool | None:
 
 def simple_text(text: str) -> str:
     """A text as lines have it: whole, and not too long."""
-    whole = text.encode("utf-8", "replace").decode()  # a lone surrogate has no UTF-8 form
+    whole = text if text.isascii() else text.encode("utf-8", "replace").decode()  # a lone surrogate has no UTF-8 form
     return whole if len(whole) <= MAX_TEXT else f"{whole[: MAX_TEXT - 3]}..."
 
 

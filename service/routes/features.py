@@ -7,10 +7,11 @@ from starlette.responses import Response
 from service.access import call_of
 from service.body import parse_json, read_body
 from service.contract import Features, json_body, path_id, responses
-from service.deadline import within
 from service.entity import entity_of
 from service.features import StoreFeatures
+from service.file_store import NOT_KEPT
 from service.items import Row, parse_features
+from service.patience import deadline_of
 from service.refusals import rejected_online
 from service.runtime import Live, Service, service_of
 from shared.errors import BadRequest, FeaturesNotKept
@@ -34,10 +35,14 @@ async def put_features(request: Request) -> Response:
     entity_id = entity_of(request.scope, "/features/")
     call.facts["entity_id"] = entity_id
     live = service.live()
+    if live.alone:
+        raise FeaturesNotKept(NOT_KEPT)
     if StoreFeatures.name not in live.chain.names:
         raise FeaturesNotKept("this service reads no features from the store; add 'store' to FORESCORE_FEATURES__URL")
-    async with within(service.settings.service.deadline_ms):
-        row, ttl_seconds = await _read(request, service, live)
+    limits = service.settings.service
+    body = await read_body(request, limits.max_body_bytes, limits.receive_seconds)
+    async with deadline_of(request, limits.deadline_ms):
+        row, ttl_seconds = await _read(body, service, live)
         await live.store.features.write(entity_id, _payload(row), ttl_seconds)
         await live.desk.features_changed(entity_id, row, call.stages)
     return Response(status_code=204)
@@ -50,7 +55,7 @@ async def put_features(request: Request) -> Response:
     "computed from them stays until the next snapshot is promoted.",
     status_code=204,
     response_class=Response,
-    responses=responses(None, 422, 503, 504),
+    responses=responses(None, 409, 422, 503, 504),
     openapi_extra={"parameters": [path_id()]},
 )
 async def delete_features(request: Request) -> Response:
@@ -58,15 +63,15 @@ async def delete_features(request: Request) -> Response:
     entity_id = entity_of(request.scope, "/features/")
     call.facts["entity_id"] = entity_id
     live = service.live()
-    async with within(service.settings.service.deadline_ms):
+    async with deadline_of(request, service.settings.service.deadline_ms):
         await live.store.features.delete(entity_id)
         live.desk.flights.forget(entity_id)  # what is being computed from them is not joined from now on
     return Response(status_code=204)
 
 
-async def _read(request: Request, service: Service, live: Live) -> tuple[Row, int]:
+async def _read(body: bytes, service: Service, live: Live) -> tuple[Row, int]:
     """The features, which fit the schema, and how many seconds to keep them."""
-    document = parse_json(await read_body(request, service.settings.service.max_body_bytes))
+    document = parse_json(body)
     if not isinstance(document, dict) or document.keys() - {"ttl_seconds"} != {"features"}:
         raise BadRequest('the body is {"features": {...}}, and "ttl_seconds" beside it if wanted; see /docs')
     longest = service.settings.features.ttl_seconds

@@ -40,7 +40,9 @@ async def get_livez() -> Response:
 )
 async def get_readyz(request: Request) -> Response:
     service = service_of(request)
-    return _readiness(service, await verbose_report(service) if "verbose" in request.query_params else report(service))
+    if "verbose" in request.query_params:
+        return _readiness(service, await verbose_report(service))
+    return _readiness(service, _brief(service))
 
 
 @router.get(
@@ -52,7 +54,7 @@ async def get_readyz(request: Request) -> Response:
 )
 async def get_healthz(request: Request) -> Response:
     service = service_of(request)
-    return _readiness(service, report(service))
+    return _readiness(service, _brief(service))
 
 
 @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
@@ -62,6 +64,12 @@ async def get_metrics(request: Request) -> Response:
         gauge(service.phase, service.metrics, service.dependencies.wall)
     service.lines.flush()
     return Response(generate_latest(service.metrics.registry), headers={"content-type": CONTENT_TYPE_LATEST})
+
+
+def _brief(service: Service) -> Mapping[str, object]:
+    """Where keys are asked for, anybody may ask this, and why it is so is for those with a key: ?verbose tells."""
+    told = report(service)
+    return {"status": told["status"]} if service.settings.keys.are_set else told
 
 
 def _readiness(service: Service, told: Mapping[str, object]) -> Response:

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from service.answers import instant, parity_with
 from service.contract import Snapshots, responses
-from service.deadline import within
+from service.patience import deadline_of
 from service.runtime import service_of
 from shared.snapshot import Listed
 
@@ -24,11 +24,12 @@ router = APIRouter(tags=["model"])
 async def get_snapshots(request: Request) -> Response:
     service = service_of(request)
     live = service.live()
-    async with within(service.settings.service.deadline_ms):
+    async with deadline_of(request, service.settings.service.deadline_ms):
         listed = await live.store.reader.snapshots()
     now = service.dependencies.wall.now()
     body = {
         "model": live.scorer.bundle.name,
+        "source": "file" if live.alone else "store",
         "active": next((one.meta.snapshot for one in listed if one.active), None),
         "snapshots": [_row(one, now, live.scorer.golden_digest) for one in listed],
     }

@@ -28,6 +28,7 @@ Transport = TypeVar("Transport")
 
 _POLICY = ClientPolicy()
 _MACHINE = Machine()
+_LONGEST = 999_999_999.0
 
 
 class _Client(Generic[Transport]):
@@ -37,14 +38,14 @@ class _Client(Generic[Transport]):
         self,
         url: str,
         *,
-        key: str | None = None,
+        api_key: str | None = None,
         timeout: float = 5.0,
         policy: ClientPolicy = _POLICY,
         transport: Transport | None = None,
         machine: Machine = _MACHINE,
     ) -> None:
         self._url = _checked_url(url)
-        self._headers = _headers(key)
+        self._headers = _headers(api_key)
         self._policy = policy
         self._transport = transport
         self._machine = machine
@@ -55,9 +56,9 @@ class _Client(Generic[Transport]):
 class ForescoreClient(_Client[httpx2.BaseTransport]):
     """Asks a Forescore service, and waits for the answer. Threads may share it.
 
-    ``url`` is where the service is. ``key`` is sent as a bearer token. ``timeout`` is how many seconds one request may
-    take, all tries and pauses together; each method takes its own. ``policy`` says how it tries again. ``transport``
-    replaces the way over the network, for TLS of one's own or a Unix socket. Use it in a ``with`` block::
+    ``url`` is where the service is. ``api_key`` is sent as a bearer token. ``timeout`` is how many seconds one request
+    may take, all tries and pauses together; each method takes its own. ``policy`` says how it tries again.
+    ``transport`` replaces the way over the network, for TLS of one's own or a Unix socket. Use it in a ``with`` block::
 
         with ForescoreClient("http://localhost:8000") as client:
             print(client.score("C0042").scores)
@@ -263,13 +264,13 @@ def _checked_url(url: str) -> httpx2.URL:
     return parsed
 
 
-def _headers(key: str | None) -> dict[str, str]:
+def _headers(api_key: str | None) -> dict[str, str]:
     headers = {"accept": "application/json, application/problem+json"}
-    if key is None:
+    if api_key is None:
         return headers
-    if not key or not key.isascii() or not key.isprintable() or " " in key:
+    if not api_key or not api_key.isascii() or not api_key.isprintable() or " " in api_key:
         raise SettingsError("client: a key is printable ASCII without blanks")
-    return {**headers, "authorization": f"Bearer {key}"}
+    return {**headers, "authorization": f"Bearer {api_key}"}
 
 
 def _request(http: httpx2.Client | httpx2.AsyncClient, base: httpx2.URL, send: Send) -> httpx2.Request:
@@ -277,9 +278,18 @@ def _request(http: httpx2.Client | httpx2.AsyncClient, base: httpx2.URL, send: S
         send.ask.method,
         f"{base}{send.ask.path}",
         content=send.ask.body,
-        headers={**send.ask.headers, **({} if send.ask.body is None else {"content-type": "application/json"})},
+        headers={
+            **send.ask.headers,
+            **({} if send.ask.body is None else {"content-type": "application/json"}),
+            "x-request-timeout": _timeout(send.seconds),
+        },
         timeout=httpx2.Timeout(send.seconds, connect=send.connect_seconds),
     )
+
+
+def _timeout(seconds: float) -> str:
+    """So that the service gives up a request when nobody waits for it any more."""
+    return f"{max(0.001, min(seconds, _LONGEST)):.3f}"
 
 
 def _reply(response: httpx2.Response, body: bytes) -> Reply:

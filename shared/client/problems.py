@@ -8,6 +8,7 @@
     ├── RejectedFeatures     422: the features break a rule, `code` and `field` say which; also a ValueError
     ├── NotCached            504: only_if_cached was wished, and the cache has no score that will do; also a LookupError
     ├── Unauthorized         401: the key is missing or wrong
+    ├── Forbidden            403: the key has not the scope that this needs
     ├── Unavailable          429, 502, 503: not just now, and trying again did not help in time
     ├── TooLate              504: no answer in time, the service's or the caller's; also a TimeoutError
     ├── Unreachable          nothing answered; also a ConnectionError
@@ -92,6 +93,10 @@ class Unauthorized(ForescoreProblem):
     """The key is missing or wrong."""
 
 
+class Forbidden(ForescoreProblem):
+    """The key is known, and does not allow this."""
+
+
 class Unavailable(ForescoreProblem):
     """Not just now: the service is loading, overloaded, or has lost its store."""
 
@@ -118,6 +123,7 @@ _BY_TYPE: dict[str, type[ForescoreProblem]] = {
 }
 _BY_STATUS: dict[int | None, type[ForescoreProblem]] = {
     HTTPStatus.UNAUTHORIZED: Unauthorized,
+    HTTPStatus.FORBIDDEN: Forbidden,
     HTTPStatus.TOO_MANY_REQUESTS: Unavailable,
     HTTPStatus.BAD_GATEWAY: Unavailable,
     HTTPStatus.SERVICE_UNAVAILABLE: Unavailable,

@@ -41,7 +41,8 @@ class Score(_Result):
     """A score and where it comes from.
 
     ``scores`` and ``prediction`` are by name, as ``GET /model`` lists them; a score is the shortest decimal of its
-    float32. ``model_version`` computed it. ``snapshot`` is None for a score computed for this answer, ``data_as_of``
+    float32. ``model_version`` computed it. ``source``: the service's store, the snapshot's own file while that does
+    not answer, or computed for this answer. ``snapshot`` is None for a score computed for this answer, ``data_as_of``
     where it is not known of when the features are, ``entity_id`` for features that were sent without one, and
     ``parity`` where the service has no snapshot to compare itself with. ``cache_status`` and ``etag`` are of a score
     that was asked for alone, and None in a list.
@@ -53,7 +54,7 @@ class Score(_Result):
     model: str
     model_version: str
     snapshot: str | None
-    source: Literal["cache", "online"]
+    source: Literal["cache", "file", "online"]
     scored_at: datetime
     data_as_of: datetime | None
     age_seconds: int

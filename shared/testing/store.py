@@ -201,8 +201,6 @@ class _Writer(_Part):
         contents.metas[meta.snapshot] = meta
         if contents.pointer is None or contents.pointer[0] != meta.snapshot:
             contents.states[meta.snapshot] = SnapshotState.WRITING
-        for bucket in range(meta.buckets):
-            contents.buckets.setdefault((meta.snapshot, bucket), {})
 
     def write(self, meta: SnapshotMeta, batch: PublishBatch) -> int:
         self.contents.answer()
@@ -210,6 +208,16 @@ class _Writer(_Part):
         for bucket, entity_id, value in rows:
             self.contents.buckets.setdefault((meta.snapshot, bucket), {})[entity_id] = value
         return len(batch)
+
+    def fill(self, meta: SnapshotMeta, batches: Iterable[PublishBatch]) -> int:
+        filled: set[int] = set()
+        written = 0
+        for batch in batches:
+            filled.update(batch.buckets.tolist())
+            written += self.write(meta, batch)
+        for bucket in set(range(meta.buckets)) - filled:
+            self.contents.buckets.setdefault((meta.snapshot, bucket), {})
+        return written
 
     def count(self, meta: SnapshotMeta) -> int:
         self.contents.answer()

@@ -1,4 +1,6 @@
 import struct
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import orjson
@@ -6,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.snapshots import snapshot_meta
 
-from service.answers import Answer
+from service.answers import Answer, Parity
 from service.headers import CacheStatus, entity_tag
-from service.lane_answers import Print, least, numeral
+from service.lane_answers import Print, least, numeral, online_fields, online_press
 from shared.answer import shortest
+from shared.bundle import Bundle
 from shared.layout import pack_scores
 from shared.schema import Binary, MultiLabel
 
@@ -72,6 +75,22 @@ def test_an_answer_is_the_framework_s(
     )
     body = answer.body(scored_at + 7)
     assert press.answer(orjson.dumps(entity), fields, b"7") == (orjson.dumps(body), entity_tag(body).encode())
+
+
+@given(
+    st.text(min_size=1) | st.none(), FINITE, st.integers(0, 2**32 - 1), st.sampled_from(["exact", "tolerance", None])
+)
+def test_an_online_answer_is_the_framework_s(entity: str | None, score: float, now: int, parity: Parity | None) -> None:
+    """Body and tag of what is scored for its caller, for any id, score and time."""
+    bundle = cast("Bundle", SimpleNamespace(name="m", version="1", schema=SimpleNamespace(outputs=(Binary("buys"),))))
+    answer = Answer.from_online(
+        entity, [score], bundle, scored_at=now, parity=parity, cache=CacheStatus(forwarded="miss")
+    )
+    press, name = online_press(bundle, parity), orjson.dumps(entity)
+    body = answer.body(now)
+    told = press.answer(name, online_fields([score], now), b"0")
+    assert told == (orjson.dumps(body), entity_tag(body).encode())
+    assert press.body(name, online_fields([score], now), b"0") == told[0]
 
 
 def test_what_is_no_whole_score_is_not_read() -> None:

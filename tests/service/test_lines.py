@@ -1,12 +1,16 @@
+import asyncio
 import io
 from typing import Any
 
 import orjson
 import pytest
+import structlog
 from prometheus_client import CollectorRegistry
 from support.publish import publish
 from support.services import service_settings, serving
 
+from service.lane_answers import Hit
+from service.lines import RequestLines, Told
 from shared.metrics import Metrics
 from shared.scorer import Scorer
 from shared.settings import Settings
@@ -116,10 +120,45 @@ def test_counting_together_is_counting_each() -> None:
         status = 200 if place % 2 else 304
         each.request("/r", status, spent, stages)
         each.lookup("hit")
+        each.answered("cache")
         each.served(60 * spent)
-        tally.add(status, spent, spent / 2, 60 * spent)
+        hit = Hit(status, b'""', b"0", b"", "id", spent / 2, b'"a"', "1-a", 60 * spent)
+        tally.add([(hit, spent)])
     tally.flush()
     assert _samples(each) == _samples(together)
+
+
+def test_counting_what_was_scored_together_is_counting_each() -> None:
+    """The same for requests of several routes, statuses and stages."""
+    each, together = Metrics(CollectorRegistry()), Metrics(CollectorRegistry())
+    tally = together.scored_tally()
+    for place, spent in enumerate([0.0, 0.0005, 0.000500001, 0.03, 2.5, 99.0]):
+        stages = StageTimer(FrozenClock())
+        for name in ("lookup", "forward")[: 1 + place % 2]:
+            stages.add(name, spent / 2)
+        route, status = ("/r", "/s")[place % 2], (200, 304, 503)[place % 3]
+        each.request(route, status, spent, stages)
+        tally.add(route, status, spent, stages.seconds)
+    tally.flush()
+    assert _samples(each) == _samples(together)
+
+
+@pytest.mark.parametrize("line_format", ["json", "pretty"])
+def test_a_line_of_what_was_scored_together_is_the_logger_s(log: io.StringIO, line_format: Any) -> None:
+    """To the byte, as JSON and on a terminal; what is too long for a line is shortened alike."""
+    configure_logging(Settings(log_format=line_format), log, FrozenClock(NOW))
+    told = Told("1f", "GET", "/r", 200, {"entity_id": 'q"\u65e5', "source": "online", "snapshot": "S" * 400}, {})
+    asyncio.run(_write_scored(told))
+    facts: dict[str, Any] = {"id": "1f", "method": "GET", "route": "/r", "status": 200, "duration_ms": 1.235}
+    structlog.get_logger().info("request", **facts, **told.facts)
+    first, second = log.getvalue().splitlines()
+    assert first == second
+
+
+async def _write_scored(told: Told) -> None:
+    lines = RequestLines(Metrics(CollectorRegistry()), buffer_ms=1000)
+    lines.scored(told, 0.0012346)
+    lines.flush()
 
 
 def _samples(metrics: Metrics) -> dict[str, float]:

@@ -5,7 +5,7 @@ from starlette.testclient import TestClient
 from support.publish import publish
 from support.services import serving
 
-from shared.metrics import Metrics
+from shared.metrics import LOOKUPS, RENEWALS, RUNGS, SHED, WRITE_BACKS, Metrics
 from shared.scorer import Scorer
 from shared.testing.clock import FrozenClock
 from shared.testing.store import MemoryStore
@@ -50,3 +50,26 @@ def test_gauges_of_a_live_service_are_there(scorer: Scorer, memory: MemoryStore)
         assert _metric(client, "forescore_parity_exact") == 1
         info = 'forescore_snapshot_info{model="purchase",model_version="1",snapshot="1-A"}'
         assert (_metric(client, info), _metric(client, "forescore_breaker_open")) == (1, 0)
+
+
+def test_a_ready_service_says_so_and_what_was_rejected(scorer: Scorer, memory: MemoryStore) -> None:
+    """1 once the golden rows are scored, and the rejected share of the active snapshot's input."""
+    publish(memory.store, scorer, {"a": ROW}, input_rows=8, scored=6, rejected=2)
+    with serving(scorer, memory) as client:
+        assert _metric(client, "forescore_ready") == 1
+        assert _metric(client, "forescore_snapshot_rejected_ratio") == 0.25
+
+
+def test_what_will_be_counted_begins_at_zero() -> None:
+    """``increase()`` does not see a series that appears with its first count."""
+    registry = CollectorRegistry()
+    Metrics(registry)
+    for name, label, values in (
+        ("forescore_lookups_total", "outcome", LOOKUPS),
+        ("forescore_answers_total", "rung", RUNGS),
+        ("forescore_write_backs_total", "outcome", WRITE_BACKS),
+        ("forescore_renewals_total", "outcome", RENEWALS),
+        ("forescore_shed_rows_total", "reason", SHED),
+    ):
+        assert [registry.get_sample_value(name, {label: value}) for value in values] == [0] * len(values)
+    assert registry.get_sample_value("forescore_ready") == 0

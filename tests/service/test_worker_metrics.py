@@ -84,6 +84,19 @@ def test_the_worst_of_all_is_told(tmp_path: Path) -> None:
     assert value(third, "forescore_breaker_open") == 1
 
 
+def test_one_that_loads_is_told(tmp_path: Path) -> None:
+    """Ready means all; a worker that is gone is none, and a replaced one stays counted."""
+    first, second = worker(tmp_path, 1), worker(tmp_path, 2)
+    first.ready(is_ready=True)
+    assert value(first, "forescore_ready") == 0
+    second.ready(is_ready=True)
+    assert value(first, "forescore_ready") == 1
+    forget(tmp_path, 2)
+    successor = worker(tmp_path, 2)
+    successor.replaced()
+    assert (value(first, "forescore_ready"), value(first, "forescore_workers_replaced_total")) == (0, 1)
+
+
 def test_one_snapshot_is_active(tmp_path: Path) -> None:
     """The one that the worker that is asked knows; the one before is named no more, though another still has it."""
     first, second = worker(tmp_path, 1), worker(tmp_path, 2)
