@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from shared.client.attempts import ClientPolicy
     from shared.client.clients import AsyncForescoreClient, ForescoreClient
     from shared.client.problems import (
+        Forbidden,
         ForescoreProblem,
         InvalidId,
         NotCached,
@@ -61,6 +62,7 @@ __all__ = [
     "BundleSpec",
     "Categorical",
     "ClientPolicy",
+    "Forbidden",
     "ForescoreClient",
     "ForescoreProblem",
     "InvalidId",
@@ -92,6 +94,7 @@ _HOMES = dict.fromkeys(__all__, "shared.schema") | {
     "AsyncForescoreClient": "shared.client.clients",
     "BundleSpec": "shared.build",
     "ClientPolicy": "shared.client.attempts",
+    "Forbidden": "shared.client.problems",
     "ForescoreClient": "shared.client.clients",
     "ForescoreProblem": "shared.client.problems",
     "InvalidId": "shared.client.problems",
@@ -156,9 +159,10 @@ def run(arguments: list[str]) -> int:
 
 def commands() -> typer.Typer:
     """Every command in one app."""
-    from batch_job import bundle_cli, features_cli, schedule_cli  # noqa: PLC0415 - a training script needs no commands
+    from batch_job import bundle_cli, doctor_cli, features_cli, schedule_cli  # noqa: PLC0415 - a training script needs no commands
     from batch_job import cli as batch_cli  # noqa: PLC0415 - the same
     from service import cli as service_cli  # noqa: PLC0415 - the same
+    from service import keys_cli  # noqa: PLC0415 - the same
 
     app = typer.Typer(
         help="Scores ready before they are asked for.",
@@ -166,7 +170,7 @@ def commands() -> typer.Typer:
         add_completion=False,
         rich_markup_mode="markdown",  # rich markup would take "[default: 8000]" for a style
     )
-    for module in (bundle_cli, batch_cli, features_cli, schedule_cli, service_cli):
+    for module in (bundle_cli, batch_cli, features_cli, schedule_cli, service_cli, keys_cli, doctor_cli):
         module.register(app)
     app.command(rich_help_panel="Serve")(up)
     app.command(rich_help_panel="Try it")(demo)
@@ -198,6 +202,7 @@ def up(  # noqa: PLR0913 - a command's options are its parameters
     features: Annotated[
         str | None, typer.Option(help="Where features of the unseen come from, as of `forescore serve`.")
     ] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Ask for no API keys, as of `forescore serve`.")] = False,
     cron: Annotated[
         str | None, typer.Option(metavar="LINE", help="When a run is due. [default: 0 2 * * *]", show_default=False)
     ] = None,
@@ -221,6 +226,7 @@ def up(  # noqa: PLR0913 - a command's options are its parameters
         "FORESCORE_SERVICE__HOST": host,
         "FORESCORE_SERVICE__PORT": None if port is None else str(port),
         "FORESCORE_SERVICE__WORKERS": None if workers is None else str(workers),
+        "FORESCORE_KEYS__OPEN": "true" if open_ else None,
         "FORESCORE_FEATURES__URL": features,  # it may hold a password, which the list of processes would show
     }
     environment = {name: value for name, value in given.items() if value is not None}

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +66,32 @@ def test_the_service_may_end_in_good_order() -> None:
     assert float(service["stop_grace_period"].removesuffix("s")) > bound
 
 
+def test_the_service_reads_the_files_that_the_schedule_leaves() -> None:
+    """It has the schedule's home, read-only: what stands in for the store is there before it is needed."""
+    assert "home:/var/lib/forescore:ro" in SERVICES["service"]["volumes"]
+    assert "home:/var/lib/forescore" in SERVICES["schedule"]["volumes"]
+    assert Settings(home=Path("/var/lib/forescore")).runs_folder == Path("/var/lib/forescore/runs")
+
+
 def test_the_image_does_not_run_as_root() -> None:
     """The last stage of the image ends as a user of its own, and says how its health is seen."""
     last = (ROOT / "Dockerfile").read_text(encoding="utf-8").rpartition("\nFROM ")[2]
     assert "\nUSER forescore\n" in last
     assert "/readyz" in last
+
+
+def test_passwords_are_on_no_command_line() -> None:
+    """With the store's users, each process has its URL from the environment, and the users are a secret."""
+    guarded: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.acl.yml").read_text(encoding="utf-8"))
+    assert sorted(guarded["services"]) == sorted([*OURS, "redis"])
+    for name in OURS:
+        assert re.fullmatch(
+            r"\$\{\w+:\?.*PASSWORD.*\}", guarded["services"][name]["environment"]["FORESCORE_REDIS__URL"]
+        )
+    store = guarded["services"]["redis"]
+    plain = store["command"].replace(" --aclfile /run/secrets/users.acl", "")
+    assert plain == SERVICES["redis"]["command"]
+    assert store["secrets"] == list(guarded["secrets"])
+    for file in (COMPOSE, guarded):
+        for service in file["services"].values():
+            assert not re.search(r"requirepass|masterauth|://\S+@|PASSWORD", str(service.get("command")))
