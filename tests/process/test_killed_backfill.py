@@ -1,10 +1,7 @@
 """kill -9 of the backfill, at each step and at each file event, with real processes and a real store."""
 
-import json
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import SecretStr
+from support.backfills import BackfillServer, Order
 from support.servers import ValkeyProcess
 
 from batch_job.into import Into
@@ -57,27 +55,10 @@ class Bench:
         self.part = folder / "part.parquet"
         changed = {"visits": [4, 2, 1], "returns": [0, 1, 0], "basket": [1, 0, 2]}
         pq.write_table(pa.table({"customer_id": ["0", "bad", "new"], **changed}), self.part)
-        self.log = (folder / "log").open("w+")
-        self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("killed_backfill.py")), *map(str, self.bundles.values())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            cwd=Path(__file__).parents[2],
-            env={"PYTHONPATH": str(Path(__file__).parents[2]), "USER": "tester", "PATH": "/usr/bin:/bin"},
-            text=True,
-        )
+        self.backfills = BackfillServer(folder, self.bundles.values())
 
     def trial(self) -> "Trial":
         return Trial(self, self.folder / "runs" / uuid4().hex)
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait(timeout=20)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        self.log.close()
 
 
 class Trial:
@@ -91,24 +72,22 @@ class Trial:
 
     def backfill(self, version: str, *, at: int | None = None, files: bool = False, into: Into | None = None) -> int:
         """Backfills the table; with ``into``, the part."""
-        order = {
-            "bundle": str(self.bench.bundles[version]),
-            "table": str(self.bench.table if into is None else self.bench.part),
-            "where": None if into is None else "visits > 0",
-            "into": into,
-            "out": str(self.folder / (version if into is None else "part")),
-            "url": self.bench.server.url,
-            "namespace": self.namespace,
-            "report": str(self.folder / "steps"),
-            "at": at,
-            "files": files,
-        }
-        (self.folder / "steps").write_text("")
-        stdin, stdout = self.bench.process.stdin, self.bench.process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        print(json.dumps(order), file=stdin, flush=True)
-        return int(stdout.readline())
+        order = Order(
+            bundle=str(self.bench.bundles[version]),
+            table=str(self.bench.table if into is None else self.bench.part),
+            out=str(self.folder / (version if into is None else "part")),
+            folder=str(self.folder / "process"),
+            home=str(self.folder / (version if into is None else "part")),
+            url=self.bench.server.url,
+            namespace=self.namespace,
+            at=at,
+            files=files,
+            where=None if into is None else "visits > 0",
+            into=into,
+            lease_seconds=1,
+        )
+        self.last = self.bench.backfills.start(order)
+        return self.last.code()
 
     def begin_again(self) -> None:
         """Back to the old version, with nothing left of the new one."""
@@ -128,7 +107,7 @@ class Trial:
         return open_store(Settings(redis=redis), "purchase")
 
     def steps(self) -> list[str]:
-        return (self.folder / "steps").read_text().splitlines()
+        return self.last.steps
 
     def active(self) -> SnapshotMeta:
         with self.store() as store:
@@ -165,7 +144,7 @@ def _plain(found: object) -> object:
 def bench(tmp_path_factory: pytest.TempPathFactory, valkey: ValkeyProcess) -> Iterator[Bench]:
     made = Bench(tmp_path_factory.mktemp("killed"), valkey)
     yield made
-    made.close()
+    made.backfills.close()
 
 
 @pytest.mark.parametrize("files", [False, True], ids=["steps", "file events"])

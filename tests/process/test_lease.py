@@ -1,10 +1,6 @@
 """One run at a time, with real processes and a real store: paused, killed, waited for."""
 
-import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import SecretStr
 from redis import Redis
+from support.backfills import Backfill, BackfillServer, Order
 from support.servers import ValkeyProcess, wait_until
 
 from batch_job.manifest import RunManifest, read_manifest
@@ -25,41 +22,39 @@ from shared.snapshot import SnapshotMeta
 from shared.store.connect import open_store
 from shared.testing.bundles import purchase_bundle
 
-ROOT = Path(__file__).parents[2]
 FIRST, SECOND = "1", "2"
 BRIEFLY, LONG = 1.0, 600.0
 
 
 @dataclass(frozen=True)
 class Run:
-    """A backfill that was started."""
+    """A backfill that was started, and the folder that is its own."""
 
-    corner: "Corner"
     folder: Path
-    pid: int
+    process: Backfill
 
-    def is_there(self) -> bool:
-        """Whether it came to the step at which it pauses."""
-        return (self.folder / "there").exists()
-
-    def go_on(self) -> None:
-        (self.folder / "go").touch()
-
-    def signal(self, number: signal.Signals) -> None:
-        os.kill(self.pid, number)
-
-    def code(self) -> int:
-        return int(self.corner.server.say({"wait": self.pid}))
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
     @property
     def errors(self) -> str:
-        return (self.folder / "errors").read_text()
+        return self.process.errors
 
     @property
     def manifest(self) -> RunManifest:
         manifest = read_manifest(self.folder / "run")
         assert manifest is not None
         return manifest
+
+    def go_on(self) -> None:
+        self.process.go_on()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.signal(number)
+
+    def code(self) -> int:
+        return self.process.code()
 
 
 class Server:
@@ -74,32 +69,7 @@ class Server:
         self.table = folder / "customers.parquet"
         columns = {"visits": [1, 0, 2, 1], "returns": [0, 3, 1, 1], "basket": [2, 1, 0, 1]}
         pq.write_table(pa.table({"customer_id": [0, 1, 2, 3], **columns}), self.table)
-        self.log = (folder / "log").open("w+")
-        script = Path(__file__).with_name("leased_backfill.py")
-        self.process = subprocess.Popen(
-            [sys.executable, str(script), *map(str, self.bundles.values())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            cwd=ROOT,
-            env={"PYTHONPATH": str(ROOT), "USER": "tester", "PATH": "/usr/bin:/bin"},
-            text=True,
-        )
-
-    def say(self, words: dict[str, Any]) -> str:
-        stdin, stdout = self.process.stdin, self.process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        print(json.dumps(words), file=stdin, flush=True)
-        return stdout.readline()
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.wait(timeout=20)
-        self.process.stdout.close()
-        self.log.close()
+        self.backfills = BackfillServer(folder, self.bundles.values())
 
 
 class Corner:
@@ -108,7 +78,6 @@ class Corner:
     def __init__(self, server: Server, tmp_path: Path) -> None:
         self.server, self.tmp_path = server, tmp_path
         self.namespace = f"l{uuid4().hex[:16]}"
-        self.started: list[Run] = []
 
     def start(
         self,
@@ -123,26 +92,21 @@ class Corner:
     ) -> Run:
         """Starts a backfill, and returns when it pauses, if it is to."""
         place = folder or self.tmp_path / uuid4().hex
-        place.mkdir(exist_ok=True)
-        (place / "there").unlink(missing_ok=True)
-        (place / "errors").touch()
-        order = {
-            "bundle": str(self.server.bundles[version]),
-            "table": str(self.server.table),
-            "folder": str(place),
-            "home": str(self.tmp_path / home),
-            "url": self.server.valkey.url,
-            "namespace": self.namespace,
-            "at": at,
-            "stop": stop,
-            "wait": wait,
-            "lease_seconds": lease_seconds,
-        }
-        run = Run(self, place, int(self.server.say({"start": order})))
-        self.started.append(run)
-        if at is not None:
-            wait_until(run.is_there, 60)
-        return run
+        order = Order(
+            bundle=str(self.server.bundles[version]),
+            table=str(self.server.table),
+            out=str(place / "run"),
+            folder=str(place),
+            home=str(self.tmp_path / home),
+            url=self.server.valkey.url,
+            namespace=self.namespace,
+            at=at,
+            how="stop" if stop else "wait",
+            wait=wait,
+            lease_seconds=lease_seconds,
+        )
+        backfills = self.server.backfills
+        return Run(place, backfills.start(order) if at is None else backfills.start_until(order))
 
     def active(self) -> SnapshotMeta | None:
         with self.opened() as store:
@@ -176,7 +140,7 @@ class Corner:
 def server(tmp_path_factory: pytest.TempPathFactory, valkey: ValkeyProcess) -> Iterator[Server]:
     made = Server(tmp_path_factory.mktemp("leased"), valkey)
     yield made
-    made.close()
+    made.backfills.close()
 
 
 @pytest.fixture

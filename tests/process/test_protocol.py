@@ -1,4 +1,4 @@
-"""Hits that are answered where the bytes come in: over real connections, beside a service without the fast lane."""
+"""What is answered where the bytes come in: over real connections, beside a service without the fast lane."""
 
 import re
 import socket
@@ -11,24 +11,28 @@ import httpx2
 import orjson
 import pytest
 from support.clients import ROWS, published
-from support.servers import ValkeyProcess, start_valkey
+from support.servers import ValkeyProcess, start_valkey, wait_until
 from support.services import ready_process
 
+from service.headers import entity_tag
 from shared.scorer import open_scorer
 from shared.testing.bundles import purchase_bundle
 
 pytestmark = pytest.mark.timeout(600)
 OF_A_REQUEST = re.compile(rb"^(date|x-request-id|server-timing): [^\r]*\r\n", re.MULTILINE)
 CHANGING = re.compile(rb"(?<=^age: )[0-9]+|(?<=\"age_seconds\":)[0-9]+|(?<=:request:)[0-9a-f]+", re.MULTILINE)
+OF_ITS_SECOND = re.compile(rb"(?<=^etag: )[^\r]+|(?<=\"source\":\"online\",\"scored_at\":\")[^\"]+", re.MULTILINE)
+ROW = b'{"visits": 2, "returns": 1, "basket": 0}'
 Address = tuple[str, int]
 
 
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory, valkey: ValkeyProcess) -> Iterator[tuple[Address, Address]]:
-    """One with the fast lane and one without, on one snapshot of the entities 0 and 1."""
+    """One with the fast lane and one without, on one snapshot of the entities 0 and 1; features are known of 2 too."""
     folder = tmp_path_factory.mktemp("protocol")
     scorer = open_scorer(purchase_bundle(folder / "bundle"), device="cpu")
     environment = published(valkey, scorer, {entity: ROWS[entity] for entity in ("0", "1")})
+    environment["FORESCORE_SERVICE__WRITE_BACK"] = "false"  # else the one would answer what the other has scored
     with ExitStack() as stack:
         clients = [
             stack.enter_context(
@@ -36,16 +40,21 @@ def services(tmp_path_factory: pytest.TempPathFactory, valkey: ValkeyProcess) ->
             )
             for fast in ("true", "false")
         ]
+        assert clients[0].put("/features/2", json={"features": ROWS["2"]}).status_code == 204
         yield _address(clients[0]), _address(clients[1])
 
 
 def _exchange(at: Address, sent: bytes, answers: int) -> bytes:
     """All that comes back for it, until so many answers are there or the connection ends."""
-    received = b""
     with socket.create_connection(at, timeout=30) as connection:
         connection.sendall(sent)
-        while _answers(received) < answers and (more := connection.recv(65_536)):
-            received += more
+        return _received(connection, answers)
+
+
+def _received(connection: socket.socket, answers: int = 1) -> bytes:
+    received = b""
+    while _answers(received) < answers and (more := connection.recv(65_536)):
+        received += more
     return received
 
 
@@ -64,16 +73,67 @@ def _answers(received: bytes) -> int:
 
 
 def _told(at: Address, sent: bytes, answers: int = 1) -> bytes:
-    return CHANGING.sub(b"N", OF_A_REQUEST.sub(b"", _exchange(at, sent, answers)))
+    received = _exchange(at, sent, answers)
+    for tag, body in re.findall(rb'etag: ("[^"]*")\r\n(?:[^\r]+\r\n)*\r\n({.*?"parity":"[a-z]+"})', received):
+        assert entity_tag(orjson.loads(body)).encode() == tag
+    told = CHANGING.sub(b"N", OF_A_REQUEST.sub(b"", received))
+    return OF_ITS_SECOND.sub(b"N", told) if b'"source":"online"' in told or b"fwd=miss" in told else told
 
 
 def _get(path: str, *headers: str, version: str = "1.1") -> bytes:
     return "\r\n".join([f"GET {path} HTTP/{version}", "host: x", *headers, "", ""]).encode()
 
 
+def _post(body: bytes, *headers: str, path: str = "/score") -> bytes:
+    head = "\r\n".join([f"POST {path} HTTP/1.1", "host: x", *headers, f"content-length: {len(body)}", "", ""])
+    return head.encode() + body
+
+
+def _list(*items: bytes) -> bytes:
+    return b'{"items": [%b]}' % b", ".join(items)
+
+
+GIVEN = _list(b'{"features": %b}' % ROW)
+LISTS = [
+    GIVEN,
+    _list(b'{"entity_id": "x\\"\\u00e9", "features": %b}' % ROW),
+    _list(b'{"entity_id": 7, "features": %b}' % ROW),
+    *(
+        _list(b'{"features": %b}' % row)
+        for row in (b"{}", b'{"visits": "x"}', b'{"other": 1}', b"1", b'{"visits": 1e400}')
+    ),
+    *(_list(b'{"entity_id": %b, "features": %b}' % (entity, ROW)) for entity in (b"null", b'""', b"1.5")),
+    *(_list(item) for item in (b'{"entity_id": "0"}', b'{"entity_id": "2"}', b'{"entity_id": "nobody"}', b"{}", b"1")),
+    _list(*[b'{"features": %b}' % ROW] * 2),
+    *(b"", b"[", b"{}", b"\xff", b'{"items": []}', b'{"items": {}}', b'{"items": [NaN]}', GIVEN[:-1] + b', "x": 1}'),
+    GIVEN + b" " * 70_000,
+    GIVEN + b" " * 1_100_000,
+]
+CHUNKED = b"POST /score HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n"
+
+
 @pytest.mark.parametrize(
     ("sent", "answers"),
     [
+        *((_post(body), 1) for body in LISTS),
+        (_post(GIVEN, "connection: close"), 1),
+        (_post(GIVEN, "expect: 100-continue"), 2),
+        (_post(GIVEN, "cache-control: only-if-cached"), 1),
+        (_post(GIVEN, "content-type: text/plain"), 1),
+        (_post(GIVEN, path="/score?x=1"), 1),
+        (_post(GIVEN, path="/score/"), 1),
+        (CHUNKED % (len(GIVEN), GIVEN), 1),
+        (_post(GIVEN) * 20, 20),
+        (_post(GIVEN) + _get("/score/0") + _get("/score/2") + _get("/livez") + _post(b"["), 5),
+        (_get("/score/2"), 1),
+        (_get("/score/2", "connection: close"), 1),
+        (_get("/score/2", version="1.0"), 1),
+        (_get("/score/2", "if-none-match: *"), 1),
+        (_get("/score/2", 'if-none-match: "x"'), 1),
+        (_get("/score/2", "cache-control: only-if-cached"), 1),
+        (_get("/score/2", "cache-control: max-age=1"), 1),
+        (_get("/score/%32"), 1),
+        (_get("/score/2") * 5 + _get("/score/nobody") * 5, 10),
         (_get("/score/0"), 1),
         (_get("/score/0", "connection: close"), 1),
         (_get("/score/0", version="1.0"), 1),
@@ -110,6 +170,55 @@ def test_each_connection_gets_its_own_answers(services: tuple[Address, Address])
             for place, connection in enumerate(connections):
                 body = connection.recv(65_536).partition(b"\r\n\r\n")[2]
                 assert orjson.loads(body)["entity_id"] == str((place + turn) % 2)
+
+
+def test_each_connection_gets_the_score_of_its_own_row(services: tuple[Address, Address]) -> None:
+    """Many rows and entities of one moment, scored together: the name and the score of each are its own."""
+    fast, slow = services
+    bodies = [
+        _list(b'{"entity_id": %d, "features": {"visits": %f, "returns": 1, "basket": 0}}' % (n, n / 20))
+        for n in range(80)
+    ]
+    alone = [_of_one(_exchange(slow, _post(body), 1)) for body in bodies]
+    missed = _of_one(_exchange(slow, _get("/score/2"), 1))
+    with ExitStack() as stack:
+        connections = [stack.enter_context(socket.create_connection(fast, timeout=30)) for _ in range(120)]
+        for place, connection in enumerate(connections):
+            connection.sendall(_post(bodies[place]) if place < len(bodies) else _get("/score/2"))
+        told = [_of_one(_received(connection)) for connection in connections]
+    assert told == [*alone, *[missed] * 40]
+    assert len({score for _, score in alone}) == len(alone)
+
+
+def _of_one(received: bytes) -> tuple[str, float]:
+    body = orjson.loads(received.partition(b"\r\n\r\n")[2])
+    found = body["results"][0] if "results" in body else body
+    return found["entity_id"], found["scores"]["buys"]
+
+
+def test_what_is_scored_together_has_its_lines_and_counts(tmp_path: Path, valkey: ValkeyProcess) -> None:
+    """A line and a count for each request and each of its stages, whoever shares them; the score is kept once."""
+    scorer = open_scorer(purchase_bundle(tmp_path / "bundle"), device="cpu")
+    environment = published(valkey, scorer, {"0": ROWS["0"]})
+    with ready_process(tmp_path, str(scorer.bundle.path), **environment) as client:
+        address = _address(client)
+        assert client.put("/features/2", json={"features": ROWS["2"]}).status_code == 204
+        first = _exchange(address, _get("/score/2"), 1)
+        wait_until(
+            lambda: b"forescore; hit" in _exchange(address, _get("/score/2", "cache-control: only-if-cached"), 1)
+        )
+        _exchange(address, _post(GIVEN) * 3, 3)
+        told = client.get("/metrics").text
+    logged = (tmp_path / "serve.err").read_text(encoding="utf-8").splitlines()
+    lines = [orjson.loads(line) for line in logged if '"event":"request"' in line]
+    assert b"cache-status: forescore; fwd=miss; stored\r\n" in first
+    assert 'forescore_requests_total{route="/score",status="200"} 3.0' in told
+    assert 'forescore_lookups_total{outcome="absent"} 1.0' in told
+    assert 'forescore_stage_duration_seconds_count{stage="forward"} 4.0' in told
+    posts = [line for line in lines if line["route"] == "/score"]
+    assert [(line["method"], line["status"], line["items"]) for line in posts] == [("POST", 200, 1)] * 3
+    (online,) = [line for line in lines if line.get("source") == "online"]
+    assert (online["entity_id"], online["status"], online["snapshot"]) == ("2", 200, None)
 
 
 def test_who_leaves_harms_nobody(tmp_path: Path) -> None:

@@ -5,42 +5,15 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from support.balancing import Balancer
+from support.balancing import READY_SECONDS, Balancer, Instance
 from support.clients import ROWS, published
-from support.servers import ValkeyProcess, free_port, wait_until
-from support.services import ServeProcess
+from support.servers import ValkeyProcess, wait_until
 
 from shared.scorer import open_scorer
 from shared.testing.bundles import purchase_bundle
 
 EXACT = {"0": 0.8581489, "1": 0.3100255, "2": 0.7310586, "3": 0.6899745}
-READY_SECONDS = 300
 pytestmark = pytest.mark.timeout(1200)
-
-
-class Instance:
-    """One service on one port, that can be restarted there."""
-
-    def __init__(self, folder: Path, bundle: Path, environment: dict[str, str]) -> None:
-        self.port = str(free_port())
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._start = lambda: ServeProcess(folder, [str(bundle), "--port", self.port], environment)
-        folder.mkdir()
-        self.process = self._start()
-
-    def is_ready(self) -> bool:
-        try:
-            return httpx2.get(f"{self.url}/readyz", timeout=30).status_code == 200
-        except httpx2.TransportError:
-            return False
-
-    def restart(self) -> int:
-        """Ends it as an orchestrator does, and returns its exit code when the next one is ready."""
-        self.process.process.terminate()
-        code = self.process.process.wait(60)
-        self.process = self._start()
-        wait_until(self.is_ready, READY_SECONDS)
-        return code
 
 
 def test_a_rolling_restart_fails_no_request(tmp_path: Path, valkey: ValkeyProcess) -> None:

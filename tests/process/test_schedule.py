@@ -1,19 +1,15 @@
 """``forescore schedule`` as a process, with a real store: alone, beside others, and told to end."""
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-import httpx2
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import SecretStr
+from support.commands import CommandProcess
 from support.servers import ValkeyProcess, wait_until
 
 from shared.settings import RedisSettings, Settings
@@ -21,50 +17,7 @@ from shared.snapshot import Flip
 from shared.store.connect import open_store
 from shared.testing.bundles import purchase_bundle
 
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(240)
-
-
-class Process:
-    """One command, with what it prints in files."""
-
-    def __init__(self, folder: Path, environment: dict[str, str], arguments: list[str]) -> None:
-        folder.mkdir(parents=True)
-        self._output, self._errors = folder / "out", folder / "err"
-        with self._output.open("wb") as output, self._errors.open("wb") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "forescore", *arguments],
-                stdout=output,
-                stderr=errors,
-                cwd=ROOT,
-                env={**os.environ, **environment},
-            )
-
-    @property
-    def errors(self) -> str:
-        return self._errors.read_text()
-
-    @property
-    def output(self) -> str:
-        return self._output.read_text()
-
-    def readiness(self) -> dict[str, Any]:
-        """What /readyz says; empty while it does not answer."""
-        url = next((word for word in self.output.split() if word.startswith("http://")), None)
-        try:
-            return {} if url is None else dict(httpx2.get(url, timeout=10).json())
-        except httpx2.TransportError:
-            return {}
-
-    def is_ready(self) -> bool:
-        return self.readiness().get("status") == "ready"
-
-    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
-        return self.code()
-
-    def code(self) -> int:
-        return self.process.wait(timeout=120)
 
 
 class Place:
@@ -86,12 +39,12 @@ class Place:
             "FORESCORE_THREADS": "1",
             "OMP_NUM_THREADS": "1",
         }
-        self.started: list[Process] = []
+        self.started: list[CommandProcess] = []
         self._folder = tmp_path / "processes"
 
-    def start(self, command: str, *options: str) -> Process:
+    def start(self, command: str, *options: str) -> CommandProcess:
         arguments = [command, str(self.bundle), str(self.table), *options]
-        process = Process(self._folder / str(len(self.started)), self.environment, arguments)
+        process = CommandProcess(self._folder / str(len(self.started)), self.environment, arguments)
         self.started.append(process)
         return process
 
@@ -113,8 +66,7 @@ def place(tmp_path: Path, valkey: ValkeyProcess, namespace: str) -> Iterator[Pla
     made = Place(tmp_path, valkey.url, namespace)
     yield made
     for process in made.started:
-        process.process.kill()
-        process.code()
+        process.kill()
 
 
 def test_two_schedules_and_a_backfill_at_once_make_one_run(place: Place) -> None:
@@ -127,7 +79,7 @@ def test_two_schedules_and_a_backfill_at_once_make_one_run(place: Place) -> None
     flips = sorted(place.history(), key=lambda flip: flip.epoch)
     with open_store(place.settings, "purchase") as store:
         begun = {row.meta.snapshot: row.meta.scored_at for row in store.catalogue.snapshots()}
-    scheduled = [path.name for path in (place.home / "runs").iterdir() if "Z-" in path.name]
+    scheduled = [path.name for path in (place.home / "runs").glob("purchase-*") if "Z-" in path.name]
     if code == 0:
         assert len(flips) == 1 + len(scheduled)
         assert all(begun[after.snapshot] >= before.at for before, after in pairwise(flips))
@@ -151,7 +103,7 @@ def test_a_schedule_that_is_told_to_end_ends_its_run_in_good_order(place: Place)
     wait_until(following.is_ready, 120)
     assert following.end() == 0
     assert len(place.history()) == 1
-    assert len(list((place.home / "runs").iterdir())) == 1
+    assert len(list((place.home / "runs").glob("purchase-*"))) == 1
 
 
 def test_a_schedule_that_is_interrupted(place: Place) -> None:
@@ -178,8 +130,7 @@ def test_a_run_whose_schedule_was_killed_is_not_made_twice(place: Place) -> None
     """kill -9 of the schedule leaves its run at work: the next schedule names it, and finds the night done."""
     schedule = place.start("schedule")
     wait_until(lambda: place.holder() is not None, 60)
-    schedule.process.kill()
-    schedule.code()
+    schedule.kill()
     following = place.start("schedule")
     wait_until(following.is_ready, 120)
     assert following.end() == 0

@@ -1,4 +1,4 @@
-"""A load balancer as operators have it: it sends calls to instances that say they are ready, and repeats none."""
+"""Instances of the service, and a load balancer as operators have it: it calls those that say they are ready, once."""
 
 import threading
 from collections import Counter
@@ -6,12 +6,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle
+from pathlib import Path
 
 import httpx2
-from support.servers import wait_until
+from support.servers import free_port, wait_until
+from support.services import ServeProcess
 
 PROBE_SECONDS = 0.05
 PAUSE_SECONDS = 0.002
+READY_SECONDS = 300
 
 
 @dataclass
@@ -77,3 +80,28 @@ class Balancer:
             self.failed.append(f"{url}: {answer.status_code} {body}")
         self.sources[body.get("source")] += 1
         self.answered[url] += 1
+
+
+class Instance:
+    """One service on one port, that can be restarted there."""
+
+    def __init__(self, folder: Path, bundle: Path, environment: dict[str, str]) -> None:
+        self.port = str(free_port())
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._start = lambda: ServeProcess(folder, [str(bundle), "--port", self.port], environment)
+        folder.mkdir()
+        self.process = self._start()
+
+    def is_ready(self) -> bool:
+        try:
+            return httpx2.get(f"{self.url}/readyz", timeout=30).status_code == 200
+        except httpx2.TransportError:
+            return False
+
+    def restart(self) -> int:
+        """Ends it as an orchestrator does, and returns its exit code when the next one is ready."""
+        self.process.process.terminate()
+        code = self.process.process.wait(60)
+        self.process = self._start()
+        wait_until(self.is_ready, READY_SECONDS)
+        return code

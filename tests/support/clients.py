@@ -118,7 +118,7 @@ def played(
         "transport": httpx2.MockTransport(script),
         "machine": (stand_in or StandIn()).machine(),
         "policy": policy or ClientPolicy(),
-        "key": key,
+        "api_key": key,
     }
     return call(kind, url, method, *arguments, options=options, **words)
 

@@ -1,8 +1,13 @@
-"""A proxy before a server that can hold its replies back, and that knows what was sent through it."""
+"""Proxies before a server: one that holds replies back and knows what was sent, and one whose wire goes bad."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import socket
+import struct
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+HOST = "127.0.0.1"
 
 
 class Proxy:
@@ -77,3 +82,103 @@ async def proxy_to(port: int) -> AsyncIterator[Proxy]:
         server.close()
         await proxy.drop()
         await server.wait_closed()
+
+
+class BadWire:
+    """A proxy on threads, for processes on both sides, whose wire goes bad when it is told to.
+
+    ``delay``: seconds that each reply waits. ``torn``: each connection ends after so many more bytes of replies.
+    ``dead``: takes connections and bytes and passes nothing on; who was connected then hears nothing ever again.
+    """
+
+    def __init__(self, target: int, listener: socket.socket) -> None:
+        self.delay = 0.0
+        self.torn: int | None = None
+        self.dead = False
+        self.accepted = 0
+        self.port = int(listener.getsockname()[1])
+        self._target = target
+        self._listener = listener
+        self._pairs: set[_Pair] = set()
+
+    @property
+    def open(self) -> int:
+        """How many connections lead through it just now."""
+        return len(self._pairs)
+
+    def mend(self) -> None:
+        """From now on it is sound, for new connections at least."""
+        self.delay, self.torn, self.dead = 0.0, None, False
+
+    def cut(self) -> None:
+        """Resets every connection, as a failover does."""
+        for pair in list(self._pairs):
+            pair.reset()
+
+    def serve(self) -> None:
+        """Takes connections until the listener is closed."""
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                self.accepted += 1
+                threading.Thread(target=self._connect, args=(near,), daemon=True).start()
+
+    def _connect(self, near: socket.socket) -> None:
+        with near, suppress(OSError), socket.create_connection((HOST, self._target)) as far:
+            pair = _Pair(near, far)
+            self._pairs.add(pair)
+            try:
+                threading.Thread(target=self._requests, args=(pair,), daemon=True).start()
+                self._replies(pair)
+            finally:
+                self._pairs.discard(pair)
+                pair.reset()
+
+    def _requests(self, pair: "_Pair") -> None:
+        with suppress(OSError):
+            while data := pair.near.recv(1 << 16):
+                if self.dead:
+                    pair.dead = True
+                if not pair.dead:
+                    pair.far.sendall(data)
+            pair.far.shutdown(socket.SHUT_RDWR)
+
+    def _replies(self, pair: "_Pair") -> None:
+        pause = threading.Event()
+        while data := pair.far.recv(1 << 16):
+            if self.delay:
+                pause.wait(self.delay)
+            if self.torn is not None and pair.passed + len(data) > self.torn:
+                pair.near.sendall(data[: max(0, self.torn - pair.passed)])
+                return
+            if not pair.dead:
+                pair.near.sendall(data)
+                pair.passed += len(data)
+
+
+class _Pair:
+    def __init__(self, near: socket.socket, far: socket.socket) -> None:
+        self.near, self.far = near, far
+        self.passed = 0
+        self.dead = False
+
+    def reset(self) -> None:
+        with suppress(OSError):
+            self.near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        for one in (self.near, self.far):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def bad_wire(target: int) -> Iterator[BadWire]:
+    """A sound wire to that port of this machine, which can be made bad."""
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        listener.listen(256)
+        wire = BadWire(target, listener)
+        threading.Thread(target=wire.serve, daemon=True).start()
+        yield wire
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        wire.cut()

@@ -58,7 +58,7 @@ def write(
 ) -> None:
     """Writes the snapshot whole and marks it as ready."""
     store.writer.begin(meta)
-    store.writer.write(meta, publish_batch(meta, scores, rejected))
+    store.writer.fill(meta, [publish_batch(meta, scores, rejected)])
     store.control.mark(meta.snapshot, SnapshotState.READY)
 
 

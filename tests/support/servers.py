@@ -35,8 +35,8 @@ class ValkeyProcess:
     def pid(self) -> int:
         return self._running().pid
 
-    def start(self) -> bool:
-        """Whether it came up: it does not if another process took the port meanwhile."""
+    def start(self, *args: str) -> bool:
+        """Whether it came up: it does not if another process took the port meanwhile. ``args``: for this time only."""
         fixed = (
             "--port",
             str(self.port),
@@ -50,7 +50,7 @@ class ValkeyProcess:
             "no",
         )
         with (self._folder / f"valkey-{self.port}.log").open("ab") as log:
-            self._process = subprocess.Popen([str(self._binary), *fixed, *self._args], stdout=log, stderr=log)
+            self._process = subprocess.Popen([str(self._binary), *fixed, *self._args, *args], stdout=log, stderr=log)
         process = self._process
         wait_until(lambda: process.poll() is not None or self.answers())
         return process.poll() is None
@@ -58,11 +58,15 @@ class ValkeyProcess:
     def answers(self) -> bool:
         """Whether it says anything to a PING, be it that it wants a password."""
         try:
-            with socket.create_connection((HOST, self.port), timeout=1) as connection:
-                connection.sendall(b"PING\r\n")
-                return connection.recv(16)[:1] in {b"+", b"-"}
+            return self.says(b"PING\r\n")[:1] in {b"+", b"-"}
         except OSError:
             return False
+
+    def says(self, command: bytes) -> bytes:
+        """The first bytes that it answers to a command."""
+        with socket.create_connection((HOST, self.port), timeout=1) as connection:
+            connection.sendall(command)
+            return connection.recv(16)
 
     def stop(self) -> None:
         """Ends it in good order; nothing happens if it has ended."""

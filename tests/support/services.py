@@ -54,6 +54,8 @@ def serving(
     wall: Clock | None = None,
     monotonic: Clock | None = None,
     telemetry: TelemetryConfig | None = None,
+    warms_up: bool = False,
+    looks_at_store: bool = True,
 ) -> Iterator[TestClient]:
     """A ready service in this process. The scorer is the one given, so that it is not opened for each test anew."""
     dependencies = Dependencies(
@@ -62,6 +64,8 @@ def serving(
         wall=wall or WallClock(),
         monotonic=monotonic or MonotonicClock(),
         telemetry=telemetry or {},
+        warms_up=warms_up,
+        looks_at_store=looks_at_store,
     )
     app = create_app(settings or service_settings(scorer), dependencies=dependencies)
     with TestClient(app, raise_server_exceptions=False) as client:

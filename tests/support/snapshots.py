@@ -62,7 +62,7 @@ def publish_batch(
 def load(store: Store, meta: SnapshotMeta, scores: Mapping[str, float | Sequence[float]]) -> SnapshotMeta:
     """Writes the snapshot and marks it as ready."""
     store.writer.begin(meta)
-    store.writer.write(meta, publish_batch(meta, scores))
+    store.writer.fill(meta, [publish_batch(meta, scores)])
     store.control.mark(meta.snapshot, SnapshotState.READY)
     return meta
 

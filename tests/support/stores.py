@@ -14,6 +14,7 @@ from shared.layout import Keys
 from shared.settings import RedisSettings, Settings
 from shared.store.connect import async_store, sync_store
 from shared.store.interfaces import AsyncStore, Store
+from shared.store.loader import PipelineLoader
 from shared.testing.store import MemoryStore
 
 T = TypeVar("T")
@@ -52,14 +53,24 @@ def memory_backend() -> Backend:
     return Backend(memory.store, opened)
 
 
-class _FakeRedis(fakeredis.FakeRedis):
-    """fakeredis cannot read the line in which a script names its flags, and never is full."""
+def _plain(command: object, rest: list[object]) -> tuple[object, ...]:
+    """fakeredis cannot read the line in which a script names its flags, and knows no scripts that only read."""
+    if command in {"EVAL", "EVAL_RO"}:
+        text = str(rest[0])
+        return ("EVAL", text.partition("\n")[2] if text.startswith("#!") else text, *rest[1:])
+    return (command, *rest)
 
+
+class _FakeRedis(fakeredis.FakeRedis):
     def execute_command(self, *arguments: object, **options: object) -> object:
         command, *rest = arguments
-        if command == "EVAL" and str(rest[0]).startswith("#!"):
-            rest[0] = str(rest[0]).partition("\n")[2]
-        return super().execute_command(command, *rest, **options)
+        return super().execute_command(*_plain(command, rest), **options)
+
+
+class _FakeAsyncRedis(fakeredis.FakeAsyncRedis):
+    async def execute_command(self, *arguments: object, **options: object) -> object:
+        command, *rest = arguments
+        return await super().execute_command(*_plain(command, rest), **options)
 
 
 def fake_backend(namespace: str) -> Backend:
@@ -67,7 +78,8 @@ def fake_backend(namespace: str) -> Backend:
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[AsyncStore]:
-        async with fakeredis.FakeAsyncRedis(server=server) as client:
+        async with _FakeAsyncRedis(server=server) as client:
             yield async_store(client, keys, RedisSettings(read_timeout_ms=5000), where="fake", clock=MonotonicClock())
 
-    return Backend(sync_store(_FakeRedis(server=server), keys, where="fake", clock=WallClock()), opened)
+    client = _FakeRedis(server=server)  # which has no socket to read from
+    return Backend(sync_store(client, keys, where="fake", clock=WallClock(), loader=PipelineLoader), opened)
