@@ -33,7 +33,9 @@ _SLABS = (1, 7, 250, 1000)
 
 def bits(bench: Bench) -> Iterator[Finding]:
     """All customers of the example and random rows, with each engine."""
-    table = pa.concat_tables([originals(), random_rows(bench.sizes.random_rows, seed=5, prefix="R")])
+    table = pa.concat_tables(
+        [originals().slice(0, bench.sizes.customers), random_rows(bench.sizes.random_rows, seed=5, prefix="R")]
+    )
     path = bench.folder / "bits.parquet"
     pq.write_table(table, path)
     for engine in ENGINES:

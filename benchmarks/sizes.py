@@ -26,8 +26,12 @@ class Sizes:
     """How often commands are started."""
     bodies: int = 5_000
     """Different requests that a round goes through again and again."""
+    customers: int = 7_043
+    """Of the example's customers, how many are compared bit for bit: all, unless said."""
     compiles: bool = True
     """Whether the engine `compiled` is compiled where the bench compares the engines' bits: most of a minute."""
+    cold_starts: int = 1
+    """Starts before those that count, after which what is read and compiled once is there."""
     patient: bool = False
     """Whether the service waits longer than by default for its store: where a busy machine must fail no test."""
 
@@ -74,7 +78,9 @@ TINY = Sizes(
     calls=50,
     starts=1,
     bodies=200,
+    customers=300,
     compiles=False,
+    cold_starts=0,
     patient=True,
 )
 SIZES = {size.name: size for size in (FULL, QUICK, TINY)}

@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.children import answer
 from benchmarks.references.telco import Telco
+from benchmarks.work.loaded import load_libraries
 
 BATCH_ROWS = 1024
 PIPELINE_COMMANDS = 5_000
@@ -28,6 +29,7 @@ SCORED_AT = "2026-11-30T02:00:41Z"
 
 
 def main() -> None:
+    load_libraries()
     bundle, table, limit, out, url = sys.argv[1:]
     telco = Telco(Path(bundle))
     started = time.perf_counter()

@@ -7,10 +7,12 @@ from pathlib import Path
 from batch_job.job import Means
 from batch_job.publish import publish_run
 from benchmarks.children import answer
+from benchmarks.work.loaded import load_libraries
 from shared.store.connect import open_store
 
 
 def main() -> None:
+    load_libraries()
     run = Path(sys.argv[1])
     means = Means()
     with open_store(means.settings, "churn") as store:

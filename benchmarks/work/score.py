@@ -8,9 +8,11 @@ import time
 
 from batch_job.run import score_batch
 from benchmarks.children import answer
+from benchmarks.work.loaded import load_libraries
 
 
 def main() -> None:
+    load_libraries()
     bundle, table, out = sys.argv[1:]
     started = time.perf_counter()
     manifest = score_batch(table, out, bundle=bundle, force=True)

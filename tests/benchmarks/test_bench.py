@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.examples import build_example
+from support.examples import built_once
 
 from benchmarks.__main__ import main
 from benchmarks.bars import BARS
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(600)
 def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """One run over everything."""
     folder = tmp_path_factory.mktemp("bench")
-    bundle = build_example("telco_churn/train.py", folder / "bundle").path
+    bundle = built_once("telco_churn/train.py", tmp_path_factory.getbasetemp()).path
     out = folder / "out" / "bench.json"
     assert main(["--size", "tiny", "--bundle", str(bundle), "--json", str(out)]) == 0
     return Report.read(out)
