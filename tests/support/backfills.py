@@ -57,8 +57,9 @@ class Backfill:
         return (self.folder / "there").exists()
 
     def go_on(self) -> None:
-        """Lets one that waits go on."""
-        (self.folder / "go").touch()
+        """Lets one that waits go on, once it has come to its step."""
+        with (self.folder / "go").open("wb"):
+            pass
 
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
@@ -102,6 +103,7 @@ class BackfillServer:
         folder.mkdir(parents=True, exist_ok=True)
         for name in ("there", "go"):
             (folder / name).unlink(missing_ok=True)
+        os.mkfifo(folder / "go")
         for name in ("steps", "errors"):
             (folder / name).write_text("")
         pid = int(self.say({"start": asdict(order)}))
