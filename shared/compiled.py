@@ -16,7 +16,9 @@ from shared.container import Container
 from shared.errors import EngineUnavailable, ScoringError
 from shared.host import processor
 from shared.libtorch import torch_build
+from shared.packing import RowPacking
 from shared.rounding import settle_rounding
+from shared.row_reader import Line
 from shared.tile import FORWARD_ROWS, Arrays, Forward
 
 FORMAT = 1
@@ -47,22 +49,40 @@ def code_key(bundle_digest: str, device: str) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
+class CompiledGraph:
+    """The compiled graph as a ``Forward``, with a shorter way for one row."""
+
+    __slots__ = ("_container",)
+
+    def __init__(self, container: Container) -> None:
+        self._container = container
+
+    def __call__(self, inputs: Arrays) -> np.ndarray:
+        try:
+            return self._container(inputs)
+        except Exception as error:  # noqa: BLE001 - the graph is the user's: any error is its failure for these rows
+            raise _failure(len(inputs[0]), error) from None
+
+    def repeated(self, line: Line, packing: RowPacking) -> np.ndarray:
+        """What a call with this row in every place of a tile gives: no arrays need be made for it."""
+        try:
+            return self._container.repeated(line, packing)
+        except Exception as error:  # noqa: BLE001 - the same
+            raise _failure(packing.tile, error) from None
+
+
 def open_compiled(code: Path) -> Forward:
     """The compiled graph as a callable. EngineUnavailable when this torch cannot load it."""
     settle_rounding()
     try:
-        run = Container(code, _INSTANCES)
+        return CompiledGraph(Container(code, _INSTANCES))
     except (OSError, AttributeError, RuntimeError) as error:
         raise EngineUnavailable(
             f"the compiled graph {code.name[:12]} cannot be loaded by torch {torch_build()[0]} "
             f"({type(error).__name__}); remove it from {code.parent}, and compile it again"
         ) from error
 
-    def forward(inputs: Arrays) -> np.ndarray:
-        try:
-            return run(inputs)
-        except Exception as error:  # noqa: BLE001 - the graph is the user's: any error is its failure for these rows
-            # only the type is told: torch's texts quote values
-            raise ScoringError(f"the forward pass of {len(inputs[0])} rows failed ({type(error).__name__})") from None
 
-    return forward
+def _failure(rows: int, error: Exception) -> ScoringError:
+    """Only the type is told: torch's texts quote values."""
+    return ScoringError(f"the forward pass of {rows} rows failed ({type(error).__name__})")

@@ -6,6 +6,7 @@ https://github.com/pytorch/pytorch/blob/main/torch/csrc/inductor/aoti_runtime/in
 """
 
 import ctypes
+from collections.abc import Callable
 from ctypes import string_at
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -18,6 +19,8 @@ import numpy as np
 
 from shared.libtorch import libtorch, threads_in_use
 from shared.memory import ALIGNED, Array, address, aligned
+from shared.packing import RowPacking
+from shared.row_reader import Line
 
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_size_t
 _FLOAT32 = np.dtype(np.float32)
@@ -46,6 +49,16 @@ class _Size:
     form: _Form | None = None
 
 
+@dataclass(slots=True, kw_only=True)
+class _Row:
+    """What a thread keeps for rows that come one by one: as a ``_Size``, and how the memory is filled."""
+
+    packing: RowPacking
+    fill: Callable[[Line], None]
+    kept: list[tuple[int | None, int]]
+    size: _Size
+
+
 class _Places(local):
     """Where a thread's passes leave and find addresses: made once, as ctypes takes longer to make than to use them."""
 
@@ -57,6 +70,7 @@ class _Places(local):
         self.output, self.found = _POINTER(), ctypes.c_int64()
         self.output_at, self.found_at = ctypes.addressof(self.output), ctypes.addressof(self.found)
         self.sizes: dict[tuple[tuple[int, ...], ...], _Size] = {}
+        self.row: _Row | None = None
 
 
 class Container:
@@ -87,9 +101,25 @@ class Container:
                 self._repeat(tensor, place)  # as many times as passes take it away
         else:
             held = tuple(_given(part, place) for part, place in zip(inputs, places.inputs, strict=True))
+        scores = self._passed(places, size)
+        del held  # what was copied is not needed any more
+        return scores
+
+    def repeated(self, line: Line, packing: RowPacking) -> Array:
+        """One pass of a tile that has this row in every place. Errors as those of a call."""
+        places = self._places
+        row = places.row
+        if row is None or row.packing is not packing:
+            row = places.row = self._row(packing)
+        row.fill(line)
+        for tensor, place in row.kept:
+            self._repeat(tensor, place)
+        return self._passed(places, row.size)
+
+    def _passed(self, places: _Places, size: _Size) -> Array:
+        """The scores of what torch finds at the places."""
         if self._run(self._handle, places.first, self._inputs, places.output_at, 1, None, None):
             raise RuntimeError("the graph failed")
-        del held  # what was copied is not needed any more
         output, found, at = places.output.value, places.found, places.found_at
         self._numbers(output, at)
         form = size.form
@@ -100,19 +130,33 @@ class Container:
         self._delete(output)
         return scores
 
-    def _sized(self, shapes: tuple[tuple[int, ...], ...], inputs: tuple[Array, ...]) -> _Size:
-        """Small inputs are copied: it takes torch longer to be told of new ones."""
+    def _row(self, packing: RowPacking) -> _Row:
+        held = packing.held()
+        self._require_inputs(held.inputs)
+        kept = [(_known(memory), place) for memory, place in zip(held.inputs, self._places.inputs, strict=True)]
+        return _Row(packing=packing, fill=held.fill, kept=kept, size=_Size())
+
+    def _require_inputs(self, inputs: tuple[Array, ...]) -> None:
         if len(inputs) != self._inputs:
             raise TypeError(f"the graph takes {self._inputs} inputs")
+
+    def _sized(self, shapes: tuple[tuple[int, ...], ...], inputs: tuple[Array, ...]) -> _Size:
+        """Small inputs are copied: it takes torch longer to be told of new ones."""
+        self._require_inputs(inputs)
         size = self._places.sizes[shapes] = _Size()
         if 0 < sum(part.nbytes for part in inputs) <= _SMALL_BYTES:
             for memory, place in zip(
                 aligned([(part.shape, part.dtype) for part in inputs]), self._places.inputs, strict=True
             ):
-                tensor = _POINTER()
-                _given(memory, ctypes.addressof(tensor))
-                size.kept.append((memory, tensor.value, place))
+                size.kept.append((memory, _known(memory), place))
         return size
+
+
+def _known(memory: Array) -> int | None:
+    """Torch's tensor of memory that stays where it is."""
+    tensor = _POINTER()
+    _given(memory, ctypes.addressof(tensor))
+    return tensor.value
 
 
 def _given(part: Array, place: int) -> Array:

@@ -17,15 +17,15 @@ from shared.codes import Code, Rejection
 from shared.columns import decode_column
 from shared.errors import ColumnMissing, ColumnRefused
 from shared.fitted import Fitted
-from shared.packing import Line, RowPacking
-from shared.rules import CodeRule, ScalarRule, boolean_rule, categorical_rule, numeric_rule
+from shared.packing import RowPacking
+from shared.row_reader import Line, row_reader
+from shared.rules import ScalarRule, boolean_rule, categorical_rule, numeric_rule
 from shared.schema import Boolean, Categorical, Numeric, Tensor
 from shared.tensors import DTYPES, Array, TensorRule
 
 _FIRST = np.zeros(1, np.int64)
 _FIRST.flags.writeable = False
 
-Find = Callable[[str], object]
 Plan = tuple[tuple[str, Callable[[Any], Any]], ...]
 """Features by name, and what to do with their values."""
 
@@ -68,12 +68,36 @@ class Encoded:
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> "Encoded":
         """The encoded rows of all parts in order, numbered from 0, without rejections. Needs at least one part."""
+        rows = np.arange(sum(map(len, parts)), dtype=np.int64)
+        alone = [part for part in parts if isinstance(part, EncodedRow)]
+        if len(alone) == len(parts):
+            numeric, codes, whole = alone[0].packing.joined([part.line for part in alone])
+            return Encoded(numeric=numeric, codes=codes, rows=rows, whole=whole)
         return Encoded(
             numeric=np.concatenate([part.numeric for part in parts]),
             codes=np.concatenate([part.codes for part in parts]),
             tensors=tuple(np.concatenate(tensors) for tensors in zip(*(part.tensors for part in parts), strict=True)),
-            rows=np.arange(sum(map(len, parts)), dtype=np.int64),
+            rows=rows,
         )
+
+
+class EncodedRow(Encoded):
+    """One row that was given alone, packed: what is made of it, NumPy's arrays, is made where something asks for it."""
+
+    __slots__ = ("line", "packing")
+
+    def __init__(self, line: Line, packing: RowPacking) -> None:
+        self.line = line
+        self.packing = packing
+        self.rows = _FIRST
+        self.rejections = self.tensors = ()
+
+    def __getattr__(self, name: str) -> Any:
+        """What is not there yet."""
+        if name not in {"numeric", "codes", "whole"}:
+            raise AttributeError(name)
+        self.numeric, self.codes, self.whole = self.packing.joined([self.line])
+        return getattr(self, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +121,11 @@ class Encoder:
             ((len(self.schema.categoricals),), np.dtype(np.int64)),
             *((tensor.shape, DTYPES[tensor.dtype]) for tensor in self.schema.tensors),
         )
-        self._dense: Plan = tuple((field.name, field.rule.decode) for field in self._fields if field.part == 0)
-        self._categories = tuple((field.name, field.rule) for field in self._fields if isinstance(field.rule, CodeRule))
-        self._known: Plan = tuple((name, rule.known) for name, rule in self._categories)
+        scalars = [(field.name, field.rule) for field in self._fields if not isinstance(field.rule, TensorRule)]
+        self._read = row_reader(scalars)
+        self._names = tuple(name for name, _ in scalars)
         self._tensors: Plan = tuple((field.name, field.rule.decode) for field in self._fields if field.part > 1)
-        self._packed = RowPacking(len(self._dense), len(self._categories))
+        self._packed = RowPacking(self._parts[0][0][0], self._parts[1][0][0])
 
     def for_tiles(self, rows: int) -> "Encoder":
         """The same encoder, whose ``rows`` leaves nothing to be filled up for passes of multiples of so many rows."""
@@ -134,15 +158,19 @@ class Encoder:
 
     def rows(self, rows: Sequence[Mapping[str, object]]) -> Encoded:
         """Encodes mappings from feature names to values. An absent name is a missing value; others are not read."""
+        if len(rows) == 1 and not self._tensors:  # as most requests have it
+            line = self._line(rows[0])
+            if line is not None:
+                return EncodedRow(line, self._packed)
         lines: list[Line] = []
         kept: list[int] = []
         tensors: list[list[Array]] = []
         rejections: list[Rejection] = []
         for position, row in enumerate(rows):
-            line = self._line(row.get)
+            line = self._line(row)
             more = [decode(row.get(name)) for name, decode in self._tensors] if self._tensors else []
             if line is None or Code in map(type, more):
-                rejections.append(self._blamed(row.get, position))
+                rejections.append(self._blamed(row, position))
                 continue
             kept.append(position)
             lines.append(line)
@@ -152,26 +180,17 @@ class Encoder:
             numeric=numeric,
             codes=codes,
             tensors=self._stacked(tensors) if self._tensors else (),
-            rows=_FIRST if kept == [0] else np.array(kept, np.int64),
+            rows=np.array(kept, np.int64),
             rejections=tuple(rejections),
             whole=() if self._tensors else whole,
         )
 
-    def _line(self, find: Find) -> Line | None:
-        """The numbers and codes of one row, packed; None where a value breaks a rule.
-
-        A category is looked up at once. Only where it is none must its rule say what it means.
-        """
-        dense = [decode(find(name)) for name, decode in self._dense]
+    def _line(self, row: Mapping[str, object]) -> Line | None:
+        """The numbers and codes of one row, packed; None where a value breaks a rule."""
         try:
-            codes = [known(find(name)) for name, known in self._known]
-        except TypeError:  # a list or a mapping, which cannot be looked up
-            return None
-        if None in codes:
-            codes = [rule.decode(find(name)) for name, rule in self._categories]
-            if Code in map(type, codes):
-                return None
-        return None if Code in map(type, dense) else self._packed.line(dense, codes)
+            return self._read(row)
+        except KeyError:  # it lacks a feature
+            return self._read({name: row.get(name) for name in self._names})
 
     def _stacked(self, lines: Sequence[Sequence[Array]]) -> tuple[Array, ...]:
         """Each tensor from its rows of values."""
@@ -180,9 +199,9 @@ class Encoder:
             for place, (shape, dtype) in enumerate(self._parts[2:])
         )
 
-    def _blamed(self, find: Find, position: int) -> Rejection:
+    def _blamed(self, row: Mapping[str, object], position: int) -> Rejection:
         """The first field in the schema's order whose value breaks a rule: that there is one is known."""
-        broken = ((field.name, field.rule.decode(find(field.name))) for field in self._fields)
+        broken = ((field.name, field.rule.decode(row.get(field.name))) for field in self._fields)
         name, code = next((name, value) for name, value in broken if type(value) is Code)
         return Rejection(row=position, code=code, field=name)
 

@@ -13,9 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from shared.memory import ALIGNED, Array, padded
-
-Line = tuple[bytes, bytes]
-"""The numbers of one row as float32, and its codes as int64."""
+from shared.row_reader import Line
 
 _MOST_BYTES = 16 * 1024
 """Of one row, filled up: what waits for a pass must stay small, whatever the tile."""
@@ -28,9 +26,7 @@ class RowPacking:
 
     def __init__(self, dense: int, codes: int, tile: int = 1) -> None:
         self._widths = (dense, codes)
-        self._pack_dense = struct.Struct(f"={dense}f").pack
-        self._pack_codes = struct.Struct(f"={codes}q").pack
-        self._tile = tile
+        self.tile = tile
         self._one = _block(dense, codes, tile)
 
     def for_tiles(self, rows: int) -> Self:
@@ -39,13 +35,13 @@ class RowPacking:
         row_bytes = dense * _FLOAT32.itemsize + codes * _INT64.itemsize
         return type(self)(dense, codes, rows if rows * row_bytes <= _MOST_BYTES else 1)
 
-    def line(self, dense: Sequence[float], codes: Sequence[int]) -> Line:
-        """One row. Each number is one that float32 can hold."""
-        return self._pack_dense(*dense), self._pack_codes(*codes)
+    def held(self) -> "Held":
+        """Memory for one row at a time, filled up."""
+        return Held(self._one, self.tile)
 
     def joined(self, lines: Sequence[Line]) -> tuple[Array, Array, tuple[Array, ...]]:
         """The numbers [n, dense], the codes [n, codes], and the inputs that they begin, filled up with the last row."""
-        count, tile = len(lines), self._tile
+        count, tile = len(lines), self.tile
         if count == 1:
             block, size = self._one, tile
             dense, codes = lines[0]
@@ -60,6 +56,20 @@ class RowPacking:
         return numbers[:count], categories[:count], block.inputs(numbers, categories)
 
 
+class Held:
+    """Memory for the inputs of a pass in which all rows are one. A thread fills it again and again."""
+
+    def __init__(self, block: "_Block", rows: int) -> None:
+        self._rows = rows
+        self._memory, self._start = block.new()
+        self._put = block.put
+        self.inputs = block.inputs(*block.arrays(self._memory, self._start))
+
+    def fill(self, line: Line) -> None:
+        dense, codes = line
+        self._put(self._memory, self._start, dense * self._rows, codes * self._rows)
+
+
 class _Block:
     """How the numbers and codes of so many rows lie in one piece of memory."""
 
@@ -67,20 +77,28 @@ class _Block:
         self._shapes = ((rows, dense), (rows, codes))
         first, second = rows * dense * _FLOAT32.itemsize, rows * codes * _INT64.itemsize
         self._second = padded(first)
-        self._put = struct.Struct(f"={first}s{self._second - first}x{second}s").pack_into
+        self.put = struct.Struct(f"={first}s{self._second - first}x{second}s").pack_into
         self._memory = ctypes.c_char * (self._second + second + ALIGNED)
         self._has_both = bool(dense and codes)
 
-    def filled(self, dense: bytes, codes: bytes) -> tuple[Array, Array]:
-        """New memory with these bytes in it, as the two arrays that they are."""
+    def new(self) -> tuple[Any, int]:
+        """New memory, and where in it the block begins."""
         memory: Any = self._memory()
-        start = -ctypes.addressof(memory) % ALIGNED  # NumPy takes ten times as long to tell an address
-        self._put(memory, start, dense, codes)
+        return memory, -ctypes.addressof(memory) % ALIGNED  # NumPy takes ten times as long to tell an address
+
+    def arrays(self, memory: Any, start: int) -> tuple[Array, Array]:
+        """The memory as the two arrays that it holds."""
         numbers, categories = self._shapes
         return (
             np.ndarray(numbers, _FLOAT32, memory, start),
             np.ndarray(categories, _INT64, memory, start + self._second),
         )
+
+    def filled(self, dense: bytes, codes: bytes) -> tuple[Array, Array]:
+        """New memory with these bytes in it, as the two arrays that they are."""
+        memory, start = self.new()
+        self.put(memory, start, dense, codes)
+        return self.arrays(memory, start)
 
     def inputs(self, numbers: Array, categories: Array) -> tuple[Array, ...]:
         """Those of the two that the graph takes: not one without columns."""

@@ -36,7 +36,7 @@ MAX_EXACT = 2**53
 FLOAT32_LIMIT = 2.0**128 - 2.0**103
 """The least float64 that float32 rounds to infinity: half a step above the greatest float32."""
 
-_USUALLY_ABOVE = -0.5
+USUALLY_ABOVE = -0.5
 """A float above it, and below FLOAT32_LIMIT, breaks no numeric rule."""
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -56,7 +56,7 @@ class NumericRule:
     """Whether clip's lower bound lifts every value above -1."""
 
     def decode(self, value: object) -> float | Code:
-        if type(value) is float and _USUALLY_ABOVE < value < FLOAT32_LIMIT:  # what nearly all are
+        if type(value) is float and USUALLY_ABOVE < value < FLOAT32_LIMIT:  # what nearly all are
             return value
         number = float(value) if type(value) is int and 0 <= value <= MAX_EXACT else number_of(value)
         if isinstance(number, Code):
@@ -98,9 +98,9 @@ class TextRule:
     missing: int | Code
 
     @property
-    def known(self) -> Callable[[Any], int | None]:
-        """The quick way to a code: None where ``decode`` must say what the value means."""
-        return self.codes.get
+    def kind(self) -> type:
+        """Of such a value, one of ``codes`` is its code; of all others ``decode`` must say what they mean."""
+        return str
 
     def decode(self, value: object) -> int | Code:
         if isinstance(value, str):
@@ -119,9 +119,10 @@ class IntegerRule:
     unseen: int | Code
     missing: int | Code
 
-    def known(self, value: object) -> int | None:
-        """The same, where it is an integer: others may equal one and mean another thing."""
-        return self.codes.get(value) if type(value) is int else None
+    @property
+    def kind(self) -> type:
+        """The same: other values may equal an integer and mean another thing."""
+        return int
 
     def decode(self, value: object) -> int | Code:
         whole = _whole(value if type(value) is int else plain(value))

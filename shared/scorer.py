@@ -10,12 +10,12 @@ import structlog
 from shared.bundle import GRAPH, Bundle
 from shared.certify import certify
 from shared.codes import Code, Rejection
-from shared.compiled import open_compiled
-from shared.encode import Encoded, Encoder
+from shared.compiled import CompiledGraph, open_compiled
+from shared.encode import Encoded, EncodedRow, Encoder
 from shared.engine import Engine, EngineChoice, choose_device, compile_bundle, find_compiled
 from shared.errors import EngineUnavailable, NotCertified, WrongShape
 from shared.libtorch import use_threads
-from shared.tile import Forward, Tile, once, run
+from shared.tile import Forward, Tile, once, proved, run
 
 EXPORT = EngineChoice()
 """The exported graph as it lies in the bundle: what a caller gets who says nothing."""
@@ -65,12 +65,15 @@ class Scorer:
 
         ScoringError when the graph fails, WrongShape when it returns another number of rows or columns.
         """
-        rows, columns = len(encoded.rows), self.width
+        columns, forward = self.width, self.forward
+        if type(encoded) is EncodedRow and type(forward) is CompiledGraph and encoded.packing.tile == self.tile.rows:
+            return proved(forward.repeated(encoded.line, encoded.packing), self.tile.rows, columns)[:1]
+        rows = len(encoded.rows)
         if not rows:
             return np.empty((0, columns), np.float32)
         if encoded.whole and len(encoded.whole[0]) == self.tile.only_size(rows):
-            return once(self.forward, encoded.whole, columns)[:rows]
-        return run(self.forward, self.tile, encoded.inputs(), columns)
+            return once(forward, encoded.whole, columns)[:rows]
+        return run(forward, self.tile, encoded.inputs(), columns)
 
 
 def open_scorer(bundle: Bundle, *, device: str = "auto", threads: int = 0, engine: EngineChoice = EXPORT) -> Scorer:

@@ -77,8 +77,12 @@ def run(forward: Forward, tile: Tile, inputs: Arrays, columns: int) -> np.ndarra
 
 def once(forward: Forward, inputs: Arrays, columns: int) -> np.ndarray:
     """One pass, with the shape of what comes back proved."""
-    scores = forward(inputs)
-    expected = (len(inputs[0]), columns)
+    return proved(forward(inputs), len(inputs[0]), columns)
+
+
+def proved(scores: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    """The scores of a pass. WrongShape if they are no float32 ``[rows, columns]``."""
+    expected = (rows, columns)
     if scores.shape != expected or scores.dtype != np.float32:
         raise WrongShape(
             f"the model returned {scores.dtype} {list(scores.shape)} where the schema asks for float32 {list(expected)}"

@@ -18,10 +18,11 @@ from shared import compiled
 from shared.bundle import GRAPH, Bundle, load_bundle
 from shared.certify import ATOL, RTOL
 from shared.compiled import code_key
+from shared.encode import EncodedRow
 from shared.engine import EngineChoice, compile_bundle
 from shared.errors import EngineUnavailable, NotCertified, ScoringError
 from shared.scorer import Scorer, open_scorer, score_each
-from shared.testing.bundles import every_feature_table
+from shared.testing.bundles import PURCHASE_FEATURES, every_feature_table
 from shared.tile import Arrays, Forward
 
 CPU = "cpu"
@@ -65,6 +66,17 @@ def test_compiled_rows_do_not_depend_on_their_company(scorer: Scorer) -> None:
     together = scorer.score(scorer.encoder.columns(table))
     alone = np.concatenate([scorer.score(scorer.encoder.rows([row])) for row in table.to_pylist()])
     assert alone.tobytes() == together.tobytes()
+
+
+def test_a_row_that_came_packed_has_the_bits_of_company(purchase: Bundle, tmp_path: Path) -> None:
+    """A1: without tensors a row alone goes to the compiled graph as it was packed, and gets the same bits."""
+    choice = EngineChoice(wanted="compiled", cache=tmp_path / "engines")
+    scorer = open_scorer(purchase, device="cpu", engine=choice)
+    rows = [dict(zip(PURCHASE_FEATURES, values, strict=True)) for values in [(3, 0, 41.5), (0, 2, 7.25), (9, 1, 5)]]
+    alone = [scorer.encoder.rows([row]) for row in rows]
+    assert {type(row) for row in alone} == {EncodedRow}
+    together = scorer.score(scorer.encoder.rows(rows))
+    assert np.concatenate([scorer.score(row) for row in alone]).tobytes() == together.tobytes()
 
 
 def test_two_loads_have_one_digest(everything: Bundle, warm: EngineChoice, scorer: Scorer) -> None:

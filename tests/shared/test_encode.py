@@ -350,3 +350,28 @@ def test_every_nan_is_the_same_nan() -> None:
     odd = np.array([0x7FC00001, 0xFFC00000], np.uint32).view(np.float32)
     encoded = encoder(Numeric("x", missing="mean")).columns(pa.table({"x": pa.array(odd)}))
     assert encoded.numeric.tobytes() == np.full((2, 1), np.nan, np.float32).tobytes()
+
+
+@given(COLUMNS, st.sampled_from([feature for feature in FEATURES if not isinstance(feature, Tensor)]))
+def test_a_row_alone_is_encoded_as_in_company(column: pa.Array, feature: Feature) -> None:
+    """A row that is kept packed holds the bits that it has among others, and is rejected for the same reason."""
+    ours = encoder(feature).for_tiles(4)
+    for row in ({"x": value} for value in column.to_pylist()):
+        alone, company = ours.rows([row]), ours.rows([row, row])
+        assert [one.code for one in company.rejections] == [one.code for one in alone.rejections] * 2
+        assert [part[:1].tobytes() for part in company.inputs()] == [part.tobytes() for part in alone.inputs()]
+
+
+def test_an_absent_feature_is_a_missing_one() -> None:
+    """A row that lacks a feature is encoded as one that has null there, whatever the others are."""
+    ours = encoder(Numeric("n", missing="mean"), Categorical("x", vocabulary=("a",)), Boolean("b", missing="indicator"))
+    assert same(ours.rows([{"x": "a"}]), ours.rows([{"n": None, "x": "a", "b": None}]))
+
+
+def test_rows_that_came_alone_are_joined_as_if_given_together() -> None:
+    """Rows of several requests, joined for one pass, are what one request with all of them would be."""
+    ours = encoder(Numeric("n"), Categorical("x", vocabulary=(1, 2, 3))).for_tiles(4)
+    given: list[dict[str, object]] = [{"n": row + 0.1, "x": row % 3} for row in range(5)]
+    joined, together = Encoded.concat([ours.rows([row]) for row in given]), ours.rows(given)
+    assert same(joined, together)
+    assert [part.tobytes() for part in joined.whole] == [part.tobytes() for part in together.whole]
