@@ -191,18 +191,17 @@ class _Run:
 
     def _prepared(self, plans: list[PartPlan], found: Survey, stages: StageTimer) -> Iterator[Prepared]:
         encoder = Encoder(self.job.bundle.fitted)
-        chunks = self.job.source.chunks(self.job.chunk_size)
         done = frozenset(self.infos)
-        for plan in plans:
+        chunks = self.job.source.chunks(self.job.chunk_size, done=done)
+        for plan in (plan for plan in plans if plan.index not in done):
             with stages.stage("read"):
                 chunk = next(chunks, None)
             if chunk is None:
                 raise AccountingBroken(f"chunk {plan.index}: the table became shorter while it was read; run again")
-            if plan.index not in done:
-                with stages.stage("encode"):
-                    prepared = prepare(chunk, plan, found, encoder, self.job.source.entity)
-                self.means.observer.step(f"chunk {plan.index} prepared")
-                yield prepared
+            with stages.stage("encode"):
+                prepared = prepare(chunk, plan, found, encoder, self.job.source.entity)
+            self.means.observer.step(f"chunk {plan.index} prepared")
+            yield prepared
 
     def _note(self, info: PartInfo, rows: int, *, resumed: bool) -> None:
         self.infos[info.plan.index] = info

@@ -8,6 +8,7 @@ cannot be taken apart meets no filter.
 
 import difflib
 import hashlib
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from batch_job.chunking import ALL_OF_IT, EVERY_ROW, NONE_DONE, Numbered, Rest, Stretch, rechunked
 from batch_job.column_types import agreed
 from batch_job.csv_lines import MALFORMED
 from batch_job.files import InputFile, InputFiles, find_files
@@ -106,40 +108,58 @@ class Source:
         parts = (self.selection.partition, self.selection.where, self.selection.limit, self.wanted is None, wanted)
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
-    def chunks(self, size: int) -> Iterator[Chunk]:
-        """All rows, in order, in chunks of exactly ``size`` rows; the last one may be shorter."""
-        row = 0
-        for index, table in enumerate(_rechunked(self._rows(self.columns, min(size, READ_ROWS), self.coded), size)):
+    def chunks(self, size: int, *, done: frozenset[int] = NONE_DONE) -> Iterator[Chunk]:
+        """All rows, in order, in chunks of exactly ``size`` rows, without those that are ``done``; the last one may be
+        shorter.
+
+        Of what is done, nothing is read where the format has groups of rows and no filter is needed to number them.
+        """
+        rows = self._rows(self.columns, min(size, READ_ROWS), self.coded, Rest(size=size, done=done))
+        for index, table in rechunked(rows, size, done):
             flags = table[MALFORMED].to_numpy() if MALFORMED in table.column_names else np.zeros(table.num_rows, bool)
-            yield Chunk(index=index, first_row=row, table=table.select(self.columns), malformed=flags)
-            row += table.num_rows
+            yield Chunk(index=index, first_row=index * size, table=table.select(self.columns), malformed=flags)
 
     def id_batches(self, *, ordered: bool = True) -> Iterator[Keys]:
         """The ids of all rows, in order; with the ``order_by`` column if they are to be ``ordered``."""
         order_by = self.order_by if ordered else None
         columns = [self.entity] if order_by is None else [self.entity, order_by]
-        for table in self._rows(columns, READ_ROWS):
+        for _, table in self._rows(columns, READ_ROWS):
             order = None if order_by is None else table[order_by]
             yield Keys(ids=id_column(table[self.entity], self.entity).text, order=order)
 
-    def _rows(self, columns: Sequence[str], rows: int, coded: frozenset[str] = NONE_CODED) -> Iterator[pa.Table]:
-        left = self.selection.limit
+    def _rows(
+        self, columns: Sequence[str], rows: int, coded: frozenset[str] = NONE_CODED, rest: Rest = EVERY_ROW
+    ) -> Iterator[Numbered]:
+        """The rows that are kept, with the number of the first of each table."""
         needed = list(dict.fromkeys([self.entity, *columns, *(self.where.columns if self.where else ())]))
+        row, limit = 0, self.selection.limit or sys.maxsize
         for file in self.files.files:
-            for table in self._read(file, needed, rows, coded):
-                kept = self._filtered(table)
-                if left is not None:
-                    kept = kept.slice(0, left)
-                    left -= kept.num_rows
-                if kept.num_rows:
-                    yield kept
-                if left == 0:
+            for stretch in self._stretches(file, row, rest):
+                row += stretch.unread
+                if row >= limit:
                     return
+                for table in self._read(file, needed, rows, coded, stretch.groups):
+                    kept = self._filtered(table).slice(0, limit - row)
+                    if kept.num_rows:
+                        yield row, kept
+                    row += kept.num_rows
+                    if row >= limit:
+                        return
 
-    def _read(self, file: InputFile, columns: Sequence[str], rows: int, coded: frozenset[str]) -> Iterator[pa.Table]:
+    def _stretches(self, file: InputFile, row: int, rest: Rest) -> Iterator[Stretch]:
+        """What of the file is read. Rows that a filter leaves out have no number, so that none can be passed over."""
+        groups = None
+        if rest.done and self.where is None and self.wanted is None:
+            with reading(file.path):
+                groups = self.reader.group_rows(file.path)
+        return iter([ALL_OF_IT]) if groups is None else rest.stretches(groups, row)
+
+    def _read(
+        self, file: InputFile, columns: Sequence[str], rows: int, coded: frozenset[str], groups: range | None
+    ) -> Iterator[pa.Table]:
         own = [name for name in columns if name not in file.partitions]
         with reading(file.path):
-            for table in self.reader.batches(file.path, own, rows, coded):
+            for table in self.reader.batches(file.path, own, rows, coded, groups):
                 yield self._conformed(table, file, columns, coded)
 
     def _conformed(self, table: pa.Table, file: InputFile, columns: Sequence[str], coded: frozenset[str]) -> pa.Table:
@@ -248,18 +268,3 @@ def _read_entities(path: Path) -> pa.Array:
     if not ids:
         raise SourceError(f"--entities {path}: lists no ids; write one a line")
     return pa.array(ids, pa.string())
-
-
-def _rechunked(tables: Iterator[pa.Table], size: int) -> Iterator[pa.Table]:
-    waiting: list[pa.Table] = []
-    rows = 0
-    for table in tables:
-        waiting.append(table)
-        rows += table.num_rows
-        while rows >= size:
-            joined = pa.concat_tables(waiting)
-            yield joined.slice(0, size)
-            waiting = [joined.slice(size)]
-            rows -= size
-    if rows:
-        yield pa.concat_tables(waiting)

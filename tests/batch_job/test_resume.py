@@ -1,18 +1,27 @@
 """A run that was begun before: resumed, done, or another one."""
 
 import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support.runs import Watch, Write, part_bytes, run
 
-from batch_job.job import Means
+from batch_job.job import Means, open_job
 from batch_job.lock import run_lock
+from batch_job.readers import Reader
+from batch_job.run import run_job
 from batch_job.source import Selection
 from shared.bundle import Bundle
 from shared.errors import RunError, RunLocked
 from shared.scorer import Scorer
+
+IDS = list(range(40))
+FEATURES_AND_ID = 4
 
 
 def test_a_finished_run_is_reported_as_done(bundle: Bundle, write: Write, tmp_path: Path, means: Means) -> None:
@@ -51,6 +60,47 @@ def test_an_interrupted_run_resumes(bundle: Bundle, write: Write, tmp_path: Path
     watch = Watch()
     run(path, tmp_path / "out", bundle, replace(means, observer=watch))
     assert watch.resumed == [True, False]
+    assert part_bytes(tmp_path / "out") == part_bytes(tmp_path / "clean")
+
+
+class CountingReader:
+    """Reads as another does, and counts the rows and the chunks' columns that it is asked for."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self.schema = reader.schema
+        self.group_rows = reader.group_rows
+        self.rows: Counter[int] = Counter()
+
+    def batches(self, path: str, columns: Sequence[str], rows: int, *more: object) -> Iterator[pa.Table]:
+        for batch in self._reader.batches(path, columns, rows, *more):  # type: ignore[arg-type]
+            self.rows[len(columns)] += batch.num_rows
+            yield batch
+
+
+@pytest.mark.parametrize(("suffix", "read"), [(".parquet", 8), (".csv", 40)])
+def test_a_resumed_run_reads_only_what_lacks(
+    bundle: Bundle, write: Write, tmp_path: Path, means: Means, suffix: str, read: int
+) -> None:
+    """Killed at nine tenths: of Parquet the row groups of the last chunks, of CSV the lines, since they have no number
+    until they are read; the end is that of an undisturbed run."""
+    path = write(f"customers{suffix}", **{name: [1] * 40 for name in ("visits", "returns", "basket")}, customer_id=IDS)
+    if suffix == ".parquet":
+        pq.write_table(pq.read_table(path), path, row_group_size=4)
+    run(path, tmp_path / "clean", bundle, means)
+
+    class Killing(Watch):
+        def step(self, name: str) -> None:
+            if name == "part-00018.parquet written":
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(path, tmp_path / "out", bundle, replace(means, observer=Killing()))
+    (tmp_path / "out" / "parts" / "part-00003.parquet").unlink()  # what is missing need not be at the end
+    job = open_job(path, bundle=bundle, chunk_size=2)
+    reader = CountingReader(job.source.reader)
+    run_job(replace(job, source=replace(job.source, reader=reader)), tmp_path / "out", means)
+    assert reader.rows[FEATURES_AND_ID] == read
     assert part_bytes(tmp_path / "out") == part_bytes(tmp_path / "clean")
 
 
