@@ -17,6 +17,7 @@ from batch_job.into import Into
 from batch_job.job import Job, Means, open_job
 from batch_job.joining import destination
 from batch_job.manifest import RunManifest, read_manifest
+from batch_job.priority import give_way
 from batch_job.progress import observer_for
 from batch_job.publication import active_snapshot
 from batch_job.publish import publish_run
@@ -60,6 +61,7 @@ def run(options: Options) -> None:
     """The command. What goes wrong is raised as the error that says so."""
     settings = load_settings()
     configure_logging(settings, sys.stderr)
+    give_way(settings.batch.nice)
     job = _job(options, settings)
     allowed = RejectionLimit(options.max_rejected or settings.batch.max_rejected)
     out = options.out or settings.runs_folder / f"{job.bundle.name}-{job.key[:12]}"

@@ -14,6 +14,7 @@ from batch_job.manifest import RunManifest, read_manifest
 from batch_job.night_run import Covered, run_night
 from batch_job.nightly import Nightly
 from batch_job.outcome import BUSY, DONE, FAILED, HELD, SKIPPED
+from batch_job.priority import give_way
 from batch_job.progress import Silent, observer_for
 from batch_job.report import report
 from batch_job.run_log import RunLine
@@ -26,6 +27,7 @@ from shared.store.inspection import warn_of_store
 
 def once(nightly: Nightly, settings: Settings, since: datetime, *, only_if_open: bool, as_json: bool) -> None:
     """Runs, and says what came of it: in words, or as one JSON line for the schedule. Errors are raised after that."""
+    give_way(settings.batch.nice)
     observer, shown = (
         (Silent(), nullcontext()) if as_json else observer_for(sys.stderr, MonotonicClock(), as_json=False)
     )

@@ -21,12 +21,13 @@ from batch_job.backfill import perform
 from batch_job.gates import RejectionLimit
 from batch_job.into import Into
 from batch_job.job import Means, open_job
+from batch_job.priority import give_way
 from batch_job.progress import Silent
 from batch_job.source import Selection
 from shared.bundle import load_bundle
 from shared.errors import ForescoreError
 from shared.scorer import Scorer, open_scorer
-from shared.settings import GateSettings, RedisSettings, Settings
+from shared.settings import BatchSettings, GateSettings, RedisSettings, Settings
 
 FILE_EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "shutil.rmtree", "os.truncate"}
 
@@ -87,6 +88,7 @@ def work(order: dict[str, Any], scorers: dict[str, Scorer]) -> None:
     striker = Striker(order)
     sys.addaudithook(striker.audit)
     scorer = scorers[order["bundle"]]
+    give_way(BatchSettings().nice)
     redis = RedisSettings(url=order["url"], namespace=order["namespace"])
     gates = GateSettings(lease_seconds=order["lease_seconds"], max_psi=100, min_coverage=order["min_coverage"])
     means = Means(
