@@ -72,6 +72,7 @@ async def open_rate_windows(settings: Settings, clock: Clock) -> AsyncIterator["
             prefix=rates_key(settings.redis.namespace),
             where=address.where,
             seconds=seconds,
+            connections=settings.redis.read_connections,
             breaker=CircuitBreaker(settings.redis.breaker_failures, settings.redis.breaker_seconds, clock),
         )
 

@@ -121,12 +121,9 @@ class SnapshotWriter(Protocol):
         """
         ...
 
-    def write(self, meta: SnapshotMeta, batch: PublishBatch) -> int:
-        """Writes the batch and returns its entities; writing it again changes nothing."""
-        ...
-
     def fill(self, meta: SnapshotMeta, batches: Iterable[PublishBatch]) -> int:
-        """Writes all of the snapshot, makes the buckets exist that no entity is in, and returns the entities.
+        """Writes all of the snapshot, makes the buckets exist that no entity is in, and returns the entities; writing
+        again changes nothing.
 
         A batch is taken before those that came before it are known to be written; in the end all are. A bucket that no
         batch has reached is gone to readers, and is not taken for one without their entity.

@@ -25,24 +25,36 @@ class _Storage(RedisStorage):
 
 
 class RateWindows:
-    """Each call is bounded in time, and none is made while the breaker says that the store does not answer."""
+    """Each call is bounded in time, and none is made while the breaker says that the store does not answer.
+
+    So many are made at once as there are connections, and the others wait for their turn: a crowd is no outage, in
+    which nobody would be counted.
+    """
 
     def __init__(
-        self, client: AsyncClient, *, prefix: str, where: str, seconds: float, breaker: CircuitBreaker
+        self,
+        client: AsyncClient,
+        *,
+        prefix: str,
+        where: str,
+        seconds: float,
+        connections: int,
+        breaker: CircuitBreaker,
     ) -> None:
         self._storage = _Storage(client, prefix)
         self._where = where
         self._seconds = seconds
+        self._turns = asyncio.Semaphore(connections)
         self._breaker = breaker
 
     async def acquire(self, key: str, limit: int, seconds: int, rows: int) -> bool:
         """Takes the rows, if they are within the limit. StoreError where the store cannot tell."""
         with self._breaker.guard(), translated(self._where):
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self._seconds), self._turns:
                 return await self._storage.acquire_sliding_window_entry(key, limit, seconds, rows)
 
     async def window(self, key: str, seconds: int) -> tuple[int, float, int, float]:
         """Rows of the previous window and its seconds to live, and the same of the current one."""
         with self._breaker.guard(), translated(self._where):
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self._seconds), self._turns:
                 return await self._storage.get_sliding_window(key, seconds)

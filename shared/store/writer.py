@@ -5,7 +5,6 @@ from itertools import islice
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from shared.layout import MARKER_FIELD, Keys, models_key
@@ -42,17 +41,8 @@ class RedisSnapshotWriter:
         )
         self._link.command("SADD", models_key(keys.namespace), keys.model)
 
-    def write(self, meta: SnapshotMeta, batch: PublishBatch) -> int:
-        return self._written(meta, [batch], np.zeros(meta.buckets, np.bool_))
-
     def fill(self, meta: SnapshotMeta, batches: Iterable[PublishBatch]) -> int:
         filled = np.zeros(meta.buckets, np.bool_)
-        written = self._written(meta, batches, filled)
-        self._loader.mark(self._keys.bucket_prefix(meta.snapshot), np.flatnonzero(~filled).tolist())
-        return written
-
-    def _written(self, meta: SnapshotMeta, batches: Iterable[PublishBatch], filled: npt.NDArray[np.bool_]) -> int:
-        """How many entities were written; ``filled`` is told in which buckets they are."""
         sizes: list[int] = []
 
         def noted() -> Iterator[PublishBatch]:
@@ -63,7 +53,9 @@ class RedisSnapshotWriter:
                 sizes.append(len(batch))
                 yield batch
 
-        self._loader.load(self._keys.bucket_prefix(meta.snapshot), noted())
+        prefix = self._keys.bucket_prefix(meta.snapshot)
+        self._loader.load(prefix, noted())
+        self._loader.mark(prefix, np.flatnonzero(~filled).tolist())
         return sum(sizes)
 
     def count(self, meta: SnapshotMeta) -> int:

@@ -202,7 +202,7 @@ class _Writer(_Part):
         if contents.pointer is None or contents.pointer[0] != meta.snapshot:
             contents.states[meta.snapshot] = SnapshotState.WRITING
 
-    def write(self, meta: SnapshotMeta, batch: PublishBatch) -> int:
+    def _write(self, meta: SnapshotMeta, batch: PublishBatch) -> int:
         self.contents.answer()
         rows = zip(batch.buckets.tolist(), batch.ids.to_pylist(), batch.values.to_pylist(), strict=True)
         for bucket, entity_id, value in rows:
@@ -214,7 +214,7 @@ class _Writer(_Part):
         written = 0
         for batch in batches:
             filled.update(batch.buckets.tolist())
-            written += self.write(meta, batch)
+            written += self._write(meta, batch)
         for bucket in set(range(meta.buckets)) - filled:
             self.contents.buckets.setdefault((meta.snapshot, bucket), {})
         return written

@@ -52,7 +52,7 @@ def test_each_outcome_is_told_apart() -> None:
     """Known, known but rejected, never seen, and lost are four answers, not one."""
     memory = MemoryStore()
     meta = _publish(memory, "1-A", {"a": 0.5, "c": 0.5})
-    memory.store.writer.write(meta, publish_batch(meta, {}, {"r": (Code.NOT_A_NUMBER, 1)}))
+    memory.store.writer.fill(meta, [publish_batch(meta, {}, {"r": (Code.NOT_A_NUMBER, 1)})])
     memory.corrupt(meta, "c")
     cache, _ = _cache(memory)
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.servers import ValkeyProcess, dead_port
+from support.servers import dead_port
 
 from service.rates import Rates, SharedRates, policies_of
 from service.windows import Windows
@@ -103,27 +103,6 @@ def test_no_window_lets_twice_its_rows_through(takes: list[tuple[float, int]]) -
         through.append((clock.now(), rows))
     for start, _ in through:
         assert sum(rows for at, rows in through if start <= at < start + 1) < 20
-
-
-def test_workers_share_what_is_counted_in_the_store(valkey: ValkeyProcess) -> None:
-    """What one takes another has not; the refusal says when."""
-    settings = Settings(redis=RedisSettings(url=valkey.url, namespace="rates", read_timeout_ms=5000))
-
-    async def story() -> float | None:
-        policies = policies_of(LimitSettings(rate="10/day", storage="store"))
-        async with (
-            open_rate_windows(settings, FrozenClock()) as one,
-            open_rate_windows(settings, FrozenClock()) as other,
-        ):
-            await SharedRates(policies, one).take("a", 7)
-            await SharedRates(policies, other).take("b", 3)
-            with pytest.raises(TooManyRequests) as raised:
-                await SharedRates(policies, one).take("a", 1)
-        return raised.value.retry_after
-
-    later = asyncio.run(story())
-    assert later is not None
-    assert 0 < later <= 2 * 86_400
 
 
 def test_a_store_that_is_gone_is_an_error_of_the_store() -> None:

@@ -72,7 +72,7 @@ def test_a_rejected_entity_is_known(backend: Backend) -> None:
     meta = snapshot_meta(entities=2)
     backend.store.writer.begin(meta)
     rejected = {"bad": (Code.NOT_A_NUMBER, 2), "worse": (Code.NON_FINITE_SCORE, None)}
-    backend.store.writer.write(meta, publish_batch(meta, {}, rejected))
+    backend.store.writer.fill(meta, [publish_batch(meta, {}, rejected)])
     assert backend.ask(lambda store: store.reader.lookup(meta, ["bad", "worse"])) == [
         KnownRejected(code=Code.NOT_A_NUMBER, field="basket", scored_at=SCORED_AT),
         KnownRejected(code=Code.NON_FINITE_SCORE, field=None, scored_at=SCORED_AT),
@@ -85,7 +85,7 @@ def test_count_is_the_number_of_entities(backend: Backend) -> None:
     backend.store.writer.begin(meta)
     assert backend.store.writer.count(meta) == 0
     batch = publish_batch(meta, {f"C{n}": 0.5 for n in range(190)}, {f"R{n}": (Code.MISSING, 0) for n in range(10)})
-    assert backend.store.writer.write(meta, batch) == 200
+    assert backend.store.writer.fill(meta, [batch]) == 200
     assert backend.store.writer.count(meta) == 200
 
 
@@ -94,7 +94,7 @@ def test_writing_again_changes_nothing(backend: Backend) -> None:
     scores = {f"C{number}": float(number) for number in range(200)}
     meta = snapshot_meta(entities=200)
     backend.store.writer.begin(meta)
-    backend.store.writer.write(meta, publish_batch(meta, dict(list(scores.items())[:70])))
+    backend.store.writer.fill(meta, [publish_batch(meta, dict(list(scores.items())[:70]))])
     load(backend.store, meta, scores)
     assert backend.store.writer.count(meta) == 200
     found = backend.store.writer.read(meta, list(scores))
@@ -207,7 +207,7 @@ def test_buckets_read_back_whole(backend: Backend) -> None:
     meta = snapshot_meta(entities=200)
     backend.store.writer.begin(meta)
     written = publish_batch(meta, {f"C{n}": n / 8 for n in range(190)}, {f"ü{n}": (Code.MISSING, 0) for n in range(10)})
-    backend.store.writer.write(meta, written)
+    backend.store.writer.fill(meta, [written])
     read = [backend.store.writer.read_buckets(meta, part) for part in (range(2), range(2, meta.buckets))]
     assert [sorted(set(batch.buckets.tolist())) for batch in read] == [[0, 1], list(range(2, meta.buckets))]
     found = {pair for batch in read for pair in zip(batch.ids.to_pylist(), batch.values.to_pylist(), strict=True)}

@@ -294,6 +294,6 @@ def test_other_snapshots_stay_when_one_is_retired(backend: Backend) -> None:
     old = load(backend.store, snapshot_meta("1-A"), ONE)
     new = load(backend.store, snapshot_meta("1-B"), {"a": 2.0})
     backend.store.control.retire(old.snapshot)
-    backend.store.writer.write(new, publish_batch(new, {"b": 3.0}))
+    backend.store.writer.fill(new, [publish_batch(new, {"b": 3.0})])
     assert backend.store.writer.count(new) == 2
     assert backend.store.writer.read(new, ["c"]) == [Absent()]

@@ -114,7 +114,7 @@ def test_a_bucket_lost_while_loading_is_whole_after_the_write(store: Store, clie
     meta = snapshot_meta("1-A", entities=len(SCORES))
     store.writer.begin(meta)
     client.unlink(KEYS.bucket("1-A", 3))
-    store.writer.write(meta, publish_batch(meta, SCORES))
+    store.writer.fill(meta, [publish_batch(meta, SCORES)])
     assert client.hexists(KEYS.bucket("1-A", 3), "")
     assert store.writer.count(meta) == len(SCORES)
 

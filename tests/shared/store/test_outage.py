@@ -36,7 +36,7 @@ ASYNC_CALLS: dict[str, Callable[[AsyncStore], Awaitable[object]]] = {
 }
 CALLS: dict[str, Callable[[Store], object]] = {
     "begin": lambda store: store.writer.begin(META),
-    "write": lambda store: store.writer.write(META, publish_batch(META, {"a": 1.0})),
+    "fill": lambda store: store.writer.fill(META, [publish_batch(META, {"a": 1.0})]),
     "count": lambda store: store.writer.count(META),
     "read": lambda store: store.writer.read(META, ["a"]),
     "read_buckets": lambda store: store.writer.read_buckets(META, range(1)),
@@ -172,7 +172,7 @@ def test_a_killed_server_does_not_break_the_writer_for_good(tmp_path: Path) -> N
         load(store, META, {"a": 1.0})
         server.kill()
         with pytest.raises(StoreDown):
-            store.writer.write(META, publish_batch(META, {"a": 1.0}))
+            store.writer.fill(META, [publish_batch(META, {"a": 1.0})])
         assert server.start()
         load(store, META, {"a": 1.0})
         assert store.writer.count(META) == 1
@@ -209,7 +209,7 @@ def test_a_replica_refuses_what_the_service_writes(replica: ValkeyProcess, call:
     assert _ask(settings, ASYNC_CALLS["lookup"]) == [Found(scores=(1.0,), scored_at=META.scored_at, online=False)]
 
 
-@pytest.mark.parametrize("call", ["begin", "write", "claim", "acquire"])
+@pytest.mark.parametrize("call", ["begin", "fill", "claim", "acquire"])
 def test_a_replica_refuses_a_writer(replica: ValkeyProcess, call: str) -> None:
     """G9: READONLY tells where to write instead."""
     with open_store(settings_for(replica.url), "churn") as store, pytest.raises(StoreRefused, match="READONLY"):
@@ -255,9 +255,9 @@ def test_a_refused_write_leaves_a_clean_connection(valkey: ValkeyProcess, namesp
         client.set(f"{namespace}:churn:s:{meta.snapshot}:3", "not a hash")
         scores = {f"C{number}": 0.5 for number in range(5000)}
         with pytest.raises(StoreRefused, match="WRONGTYPE"):
-            store.writer.write(meta, publish_batch(meta, scores))
+            store.writer.fill(meta, [publish_batch(meta, scores)])
         client.delete(f"{namespace}:churn:s:{meta.snapshot}:3")
-        store.writer.write(meta, publish_batch(meta, scores))
+        store.writer.fill(meta, [publish_batch(meta, scores)])
         assert store.writer.count(meta) == 5000
 
 
@@ -272,7 +272,7 @@ def test_a_store_that_loads_its_data_is_down_until_it_has(tmp_path: Path) -> Non
             with pytest.raises(StoreDown, match="still loading"):
                 _ask(settings_for(server.url), ASYNC_CALLS[call])
         with open_store(settings_for(server.url), "churn") as store, pytest.raises(StoreDown, match="still loading"):
-            store.writer.write(META, publish_batch(META, {"a": 1.0}))
+            store.writer.fill(META, [publish_batch(META, {"a": 1.0})])
 
 
 def test_the_breaker_spares_a_dead_store() -> None:
