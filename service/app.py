@@ -14,8 +14,10 @@ from service.guard import Guard, is_needed
 from service.lane import FastLane
 from service.lifespan import lifespan_of
 from service.lines import RequestLines
+from service.pressure import Pressure
 from service.routes import features, index, model, probes, score, snapshots
 from service.runtime import Dependencies, Service
+from service.shedder import Shedder
 from service.tracing import telemetry_of
 from shared.metrics import Metrics
 from shared.settings import Settings
@@ -27,6 +29,7 @@ class Application(FastAPI):
     """FastAPI, before it the lane that answers questions about scores, and before that the guard, if there is one."""
 
     border: Border | None = None
+    shedder: Shedder | None = None
     guard: ASGIApp | None = None
     lane: ASGIApp | None = None
 
@@ -53,6 +56,7 @@ def create_app(
             buffer_ms=settings.log_buffer_ms,
             route=exchange.ONE,
         ),
+        pressure=Pressure(settings.limits.delay_ms / 1000, metrics.pressure) if settings.limits.delay_ms else None,
     )
     app = Application(
         title="Forescore",
@@ -78,6 +82,8 @@ def create_app(
         direct = AccessLog(Direct(service), metrics=metrics, clock=service.dependencies.monotonic, lines=service.lines)
         app.lane = FastLane(app.by_framework, direct, service)
     app.border = Border(service)
+    if service.pressure is not None:
+        app.shedder = Shedder(service, service.pressure)
     if is_needed(settings):
         app.guard = Guard(app.lane or app.by_framework, service)
     return app

@@ -33,6 +33,7 @@ from service.sources import open_sources
 from service.warmup import warm_up
 from service.writeback import TokenBucket, WriteBack
 from shared.bundle import Bundle
+from shared.clock import ThreadClock
 from shared.errors import BundleConflict, ForescoreError, SettingsError, StoreError
 from shared.libtorch import threads_in_use
 from shared.snapshot import SnapshotMeta
@@ -80,14 +81,19 @@ def lifespan_of(service: Service) -> Lifespan:
 async def _run(service: Service, opened: asyncio.Event) -> None:
     """Opens everything and holds it open until it is cancelled."""
     if service.dependencies.replaces:
-        service.metrics.replaced()
+        service.metrics.replaced(hung=service.dependencies.hung)
     try:
         async with AsyncExitStack() as stack:
+            if (
+                service.dependencies.looks_at_store and service.settings.store != "none"
+            ):  # not beside the first requests
+                stack.push_async_callback(_end, asyncio.create_task(warn_of_store_soon(service.settings)))
             live = await _open(stack, service)
             gauges = asyncio.create_task(_keep_gauges(live, service))
             stack.push_async_callback(_end, gauges)
-            if service.dependencies.looks_at_store and not live.alone:
-                stack.push_async_callback(_end, asyncio.create_task(warn_of_store_soon(service.settings)))
+            if service.pressure is not None:
+                watch = service.pressure.watch(service.dependencies.monotonic, ThreadClock())
+                stack.push_async_callback(_end, asyncio.create_task(watch))
             threads = threads_in_use()
             gc.collect()
             gc.freeze()  # what is there now stays: each full collection would look at all of it again

@@ -51,6 +51,14 @@ class _Facts(NamedTuple):
     at: float
 
 
+class _Alike(NamedTuple):
+    """Such a line, of which only the id is its own."""
+
+    call_id: str
+    rest: str
+    at: float
+
+
 class RequestIds:
     """Random ids, of which many are drawn at a time."""
 
@@ -81,7 +89,8 @@ class RequestLines:
         self._tally = metrics.tally(route)
         self._plain: PlainLines | None = None
         self._scored = metrics.scored_tally()
-        self._lines: list[str | _Kept | _Facts] = []
+        self._lines: list[str | _Kept | _Facts | _Alike] = []
+        self._rests: dict[tuple[str, str], str] = {}
         self._held = 0
         self._timer: asyncio.TimerHandle | None = None
         self._words: dict[str, str] = {}
@@ -132,6 +141,26 @@ class RequestLines:
         if not self._seconds or self._held >= MOST_LINES or told.status >= FAILED_STATUS:
             self.flush()
 
+    def refused(self, told: Told) -> None:
+        """One of the many that are refused together: its line waits, and is made of what it has in common with them."""
+        if self._timer is None:
+            self._begin()
+        self._scored.add(told.route, told.status, 0.0, told.stages)
+        if self._plain is None:
+            _log.info("request", id=told.call_id, **_common(told))
+        else:
+            self._keep(_Alike(told.call_id, self._rest(told), self._plain.now()))
+        if not self._seconds or self._held >= MOST_LINES:
+            self.flush()
+
+    def _rest(self, told: Told) -> str:
+        """What follows the id in the line of each that is refused so."""
+        key = (told.method, told.route)
+        found = self._rests.get(key)
+        if found is None:
+            found = self._rests[key] = orjson.dumps(only_simple(None, "", _common(told))).decode()[1:-1]
+        return found
+
     def tell(self, status: int, facts: Mapping[str, str | int | float | None]) -> None:
         """Any other answered request, whose line is wanted."""
         if self._timer is None:
@@ -159,7 +188,7 @@ class RequestLines:
             told = self._rendering(self._plain)
             self._plain.write("\n".join([line if isinstance(line, str) else told(line) for line in lines]))
 
-    def _keep(self, line: "str | _Facts") -> None:
+    def _keep(self, line: str | _Facts | _Alike) -> None:
         self._lines.append(line)
         self._held += 1
 
@@ -167,10 +196,13 @@ class RequestLines:
         self._plain = plain_lines()
         self._timer = asyncio.get_running_loop().call_later(self._seconds, self.flush)
 
-    def _rendering(self, plain: PlainLines) -> Callable[[_Kept | _Facts], str]:
+    def _rendering(self, plain: PlainLines) -> Callable[[_Kept | _Facts | _Alike], str]:
         route, bound, stamp = self.route, plain.bound, plain.stamp
 
-        def told(kept: _Kept | _Facts) -> str:
+        def told(kept: _Kept | _Facts | _Alike) -> str:
+            if isinstance(kept, _Alike):
+                start = f'{{"time":"{stamp(kept.at)}","id":"{kept.call_id}",'
+                return f'{start}{kept.rest},"event":"request"{bound},"level":"info"}}'
             if isinstance(kept, _Facts):
                 words = orjson.dumps(only_simple(None, "", dict(kept.facts))).decode()[1:-1]
                 return f'{{"time":"{stamp(kept.at)}",{words},"event":"request"{bound},"level":"info"}}'
@@ -211,6 +243,10 @@ class RequestLines:
         if found is None:
             self._words = {text: (found := orjson.dumps(simple_text(text)).decode())}
         return found
+
+
+def _common(told: Told) -> dict[str, str | int | float | None]:
+    return {"method": told.method, "route": told.route, "status": told.status, "duration_ms": 0.0, **told.facts}
 
 
 def key_fact(key: str | None) -> dict[str, str | int | None]:

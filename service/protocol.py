@@ -14,11 +14,13 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from service.again import Again, LateCycle
 from service.border import Answer, Border, Waiting, head_bytes
 from service.guard import Guard
 from service.landing import Landing
 from service.lane import FastLane
 from service.passes import pass_of
+from service.shedder import STATUS, Shedder
 from service.underway import AskedMany, AskedOne
 
 _CLOSE = b"connection: close\r\n"
@@ -39,10 +41,14 @@ class HitProtocol(HttpToolsProtocol):
         self._guard = cast("Guard | None", getattr(config.app, "guard", None))
         self._landing: Landing | None = None if self._lane is None else self._lane.landing
         self._border = cast("Border | None", getattr(config.app, "border", None))
+        self._shedder = cast("Shedder | None", getattr(config.app, "shedder", None))
+        self._in_work = False
         self._most_head = sys.maxsize if self._border is None else self._border.most_head
         self._large = False
         self._pending = 0
         self._defaults: tuple[object, int, bytes] = (None, 0, b"")
+        self._again: Again | None = None
+        self._rests_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         """Uvicorn's own step, and room for the connection, or a refusal."""
@@ -57,7 +63,48 @@ class HitProtocol(HttpToolsProtocol):
             self._refuse(border.no_room())
 
     def data_received(self, data: bytes) -> None:
-        """Uvicorn's own step, with a limit on what there is of a request that is not whole yet."""
+        """Uvicorn's own step, with a limit on what there is of a request that is not whole yet. It is not taken where
+        the same was asked for another entity before (see ``service.again``)."""
+        rests = self._rests()
+        if rests and self._again is not None and len(data) <= self._most_head:
+            entity = self._again.entity_in(data)
+            if entity is not None and self._ask_again(self._again, entity):
+                return
+        self._parse(data)
+        if rests and self._is_whole() and not self.pipeline:
+            self._again = Again.of(data, cast("Any", self.scope)) or self._again
+
+    def _rests(self) -> bool:
+        """Whether what comes in begins a request, which can be answered at once."""
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if cycle is None:
+            return not self._has_begun()
+        return (
+            cycle.response_complete
+            and cycle.scope is self.scope
+            and not cycle.more_body
+            and not self.pipeline
+            and not self.flow.write_paused
+        )
+
+    def _ask_again(self, again: Again, entity: bytes) -> bool:
+        """False where it is to go the usual way."""
+        lane, landing = self._lane, self._landing
+        if lane is None or landing is None:
+            return False
+        scope = again.scope(entity, self.app_state)
+        question = lane.question(scope)
+        if question is None:
+            return False
+        cycle = self.cycle = LateCycle(scope)
+        self.scope = cycle.scope
+        admitted = self._guard is None or self._guard.enter_now(scope)
+        passed = None if self._guard is None else pass_of(scope)
+        if not admitted or not AskedOne(self, lane, cycle, self.app, passed).ask(landing, question):
+            self._start_other(cycle, self.app)
+        return True
+
+    def _parse(self, data: bytes) -> None:
         before = self.scope
         if len(data) > self._most_head:
             self._large = True
@@ -128,35 +175,98 @@ class HitProtocol(HttpToolsProtocol):
         cycle = cast("RequestResponseCycle | None", self.cycle)
         return cycle is None or cycle.scope is not self.scope
 
+    def _is_whole(self) -> bool:
+        return not self._has_open_head() and not self.cycle.more_body
+
     def _is_answered(self) -> bool:
         return not self._has_open_head() and self.cycle.response_complete
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Uvicorn's own step, taken at once for all that is no plain question."""
         lane, landing = self._lane, self._landing
+        scope = cast("Any", cycle.scope)
+        question = None if lane is None or landing is None or self.flow.write_paused else lane.question(scope)
+        if question is None and not self.goes_on(cycle):
+            return
         if self._large and self._border is not None and head_bytes(cycle.scope) > self._most_head:
             cycle.response_complete = True
             self._refuse(self._border.large_head())
             return
-        scope = cast("Any", cycle.scope)
         if self._guard is not None and not self._guard.enter_now(scope):
-            super()._start_asgi_task(cycle, app)
+            self._start_other(cycle, app)
             return
         if lane is None or landing is None or self.flow.write_paused:
-            super()._start_asgi_task(cycle, app)
+            self._start_other(cycle, app)
             return
         passed = None if self._guard is None else pass_of(scope)
-        question = lane.question(scope)
         if question is not None:
             if AskedOne(self, lane, cycle, app, passed).ask(landing, question):
                 return
         elif not cycle.waiting_for_100_continue and lane.is_posting(scope):
             AskedMany(self, lane, cycle, app, passed).ask()
             return
-        super()._start_asgi_task(cycle, app)
+        self._start_other(cycle, app)
+
+    def _start_other(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """What is answered by the application, if there is no more of it than can be."""
+        if self.goes_on(cycle):
+            self.start_application(cycle, app)
+        elif (passed := pass_of(cast("Any", cycle.scope))) is not None:
+            passed.leave()
+
+    def goes_on(self, cycle: RequestResponseCycle) -> bool:
+        """Takes a request into work that may cost something. False where there is too much of that already: it is
+        refused then."""
+        if self._in_work or self._shedder is None:
+            return True
+        self._in_work = self._shedder.lets_in(cast("Any", cycle.scope))
+        if not self._in_work:
+            self._shed(cycle)
+        return self._in_work
+
+    def _shed(self, cycle: RequestResponseCycle) -> None:
+        """In a turn of its own where others wait behind it, which begin within its end: of many, each in the last's."""
+        if self.pipeline:
+            self.loop.call_soon(self._turn_away, cycle)
+        else:
+            self._turn_away(cycle)
+
+    def _turn_away(self, cycle: RequestResponseCycle) -> None:
+        """Says that it is too much; to one who does not read, nothing."""
+        if self._shedder is None or self.transport.is_closing():
+            return
+        if self.flow.write_paused:
+            self.transport.close()
+            return
+        if cycle.waiting_for_100_continue:  # its body may come, or not
+            cycle.keep_alive = False
+        self.send_answer(cycle, STATUS, *self._shedder.refusal(cast("Any", cycle.scope)))
+
+    def on_message_complete(self) -> None:
+        """Uvicorn's own step, which leaves out what was answered before its end: nothing more is to come of that."""
+        super().on_message_complete()
+        if self.cycle.response_complete:
+            self.cycle.more_body = False
+
+    def on_response_complete(self) -> None:
+        """Uvicorn's own step: the next one begins."""
+        self._leave_work()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Uvicorn's own step."""
+        self._leave_work()
+        super().connection_lost(exc)
+
+    def _leave_work(self) -> None:
+        if self._in_work and self._shedder is not None:
+            self._in_work = False
+            self._shedder.left()
 
     def start_application(self, cycle: RequestResponseCycle, app: Any) -> None:
         """For a question that turned out not to be a plain hit."""
+        if isinstance(cycle, LateCycle):
+            cycle.fill(self)
         super()._start_asgi_task(cycle, app)
 
     def send_answer(self, cycle: RequestResponseCycle, status: int, head: bytes, body: bytes) -> None:
@@ -172,7 +282,33 @@ class HitProtocol(HttpToolsProtocol):
         cycle.message_event.set()
         if not cycle.keep_alive:
             self.transport.close()
-        cycle.on_response()
+        if isinstance(cycle, LateCycle) and cycle.keep_alive and not self.pipeline:
+            self._rest()
+        else:
+            self.on_response_complete()
+
+    def _rest(self) -> None:
+        """As ``on_response_complete`` for a request that stopped neither reading nor the timer: the one that runs is
+        left to find out that it is early."""
+        self._leave_work()
+        self.server_state.total_requests += 1
+        self._rests_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._wait(self.timeout_keep_alive)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Uvicorn's own step, unless something was asked since the timer was set."""
+        self.timeout_keep_alive_task = None
+        if not self._is_answered():
+            return  # the answer sets it
+        left = self._rests_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self._wait(left)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _wait(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
     def _default_lines(self) -> bytes:
         """The server's own headers, which it makes anew each second, and adds to when it is about to end."""

@@ -14,6 +14,7 @@ from service.forward import RowScorer
 from service.lines import RequestLines
 from service.online import Desk
 from service.pointer import Pointer
+from service.pressure import Pressure
 from service.shelf import Shelf
 from service.threads import pass_threads
 from shared.bundle import Bundle, load_bundle
@@ -51,6 +52,7 @@ class Dependencies:
     warms_up: bool = False
     """Whether the ways of requests are gone before the first one comes (``service.warmup``)."""
     replaces: bool = False
+    hung: bool = False
     """Whether this worker was started in place of one that died."""
     looks_at_store: bool = True
     """Whether it warns of a store that is set up badly: of several workers, one does."""
@@ -117,6 +119,8 @@ class Service:
     metrics: Metrics
     dependencies: Dependencies
     lines: RequestLines
+    pressure: Pressure | None = None
+    """None where nothing is refused for the event loop's delay."""
     phase: Phase = field(default_factory=Loading)
     stopping: bool = False
     """Whether it was told to end: it answers on, and asks to be left alone."""

@@ -25,6 +25,9 @@ from shared.settings import ServiceSettings, Settings
 from shared.telemetry import LibraryHandler, Logger, configure_logging
 
 CLOSE = (b"connection", b"close")
+ACCEPTS = 16
+"""New connections that are taken in one turn of the event loop, which takes one for each handle of the socket
+(libuv since 1.45): of many that come while turns are long, all but a few would wait for as long as that lasts."""
 
 _log: Logger = structlog.get_logger()
 
@@ -37,9 +40,10 @@ def prepare(settings: Settings) -> None:
 
 
 def answer(
-    app: ASGIApp, listener: socket.socket, settings: ServiceSettings, ready: Callable[[], object] = lambda: None
+    app: ASGIApp, listener: socket.socket, settings: ServiceSettings, beat: Callable[[], object] = lambda: None
 ) -> int:
-    """Answers until it is told to end, and returns the exit code. ``ready`` is called once the service is."""
+    """Answers until it is told to end, and returns the exit code. ``beat`` is called by the event loop, ten times a
+    second, once the service is ready."""
     config = uvicorn.Config(
         app,
         loop="uvloop",
@@ -52,23 +56,28 @@ def answer(
         timeout_graceful_shutdown=settings.flight_seconds,
     )
     allow_files(settings.max_connections)
-    server = Server(config, settings.drain_seconds, MonotonicClock(), ready)
-    server.run(sockets=[listener])
+    server = Server(config, settings.drain_seconds, MonotonicClock(), beat)
+    server.run(sockets=taken_often(listener))
     return server.code
+
+
+def taken_often(listener: socket.socket) -> list[socket.socket]:
+    """The socket, and others that listen for it: as many connections are taken in one turn of the event loop."""
+    listener.setblocking(False)  # a copy is made to block as the first does, and so would all the workers that share it
+    return [listener, *(listener.dup() for _ in range(ACCEPTS - 1))]
 
 
 class Server(uvicorn.Server):
     """uvicorn's server with a drain before its end, and without its habit of dying of the signal afterwards."""
 
     def __init__(
-        self, config: uvicorn.Config, drain_seconds: float, clock: Clock, ready: Callable[[], object] = lambda: None
+        self, config: uvicorn.Config, drain_seconds: float, clock: Clock, beat: Callable[[], object] = lambda: None
     ) -> None:
         super().__init__(config)
         self.code = 0
         self._drain_seconds = drain_seconds
         self._clock = clock
-        self._ready = ready
-        self._was_ready = False
+        self._beat = beat
         self._told = False
         self._leaves_at: float | None = None
         self._border: Border | None = getattr(config.app, "border", None)
@@ -90,9 +99,8 @@ class Server(uvicorn.Server):
             self._leave()
         if self._leaves_at is not None and self._clock.now() >= self._leaves_at:
             self.should_exit = True
-        if not self._was_ready and isinstance(self._service.phase, Live):
-            self._was_ready = True
-            self._ready()
+        if isinstance(self._service.phase, Live):
+            self._beat()
         if self._border is not None:
             ours = [one for one in self.server_state.connections if isinstance(one, HitProtocol)]
             self._border.tick(ours, self._clock.now())

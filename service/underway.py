@@ -26,6 +26,8 @@ class Connection(Protocol):
 
     def send_answer(self, cycle: RequestResponseCycle, status: int, head: bytes, body: bytes) -> None: ...
 
+    def goes_on(self, cycle: RequestResponseCycle) -> bool: ...
+
     def start_application(self, cycle: RequestResponseCycle, app: Any) -> None: ...
 
 
@@ -94,6 +96,8 @@ class AskedOne(Underway):
             self._connection.send_answer(self._cycle, hit.status, head_of(hit), hit.body)
             self._lane.tell(self._question, hit)
             self._end()
+        elif not self._connection.goes_on(self._cycle):
+            self._end()
         elif isinstance(self._value, Absent) and self._is_plain():
             self._lane.together.miss(self)
         else:
@@ -126,6 +130,9 @@ class AskedOne(Underway):
 
     def failed(self) -> None:
         """The application asks again, and tells what it hears."""
+        if not self._connection.goes_on(self._cycle):
+            self._end()
+            return
         self._lane.hand_over(cast("Any", self._cycle.scope), self._question)
         self._to_application()
 

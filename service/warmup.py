@@ -26,7 +26,7 @@ from shared.bundle import GOLDEN, Bundle
 from shared.errors import StoreError
 from shared.layout import pack_scores
 from shared.metrics import Metrics
-from shared.snapshot import Active, SnapshotMeta
+from shared.snapshot import Absent, Active, Lost, SnapshotMeta
 from shared.store.interfaces import Peeker, SnapshotReader
 
 TIMES = 24
@@ -76,11 +76,27 @@ async def _look_up(live: Live) -> bool:
     active = live.pointer.active
     if active is None:  # nothing is published yet
         return False
+    heard = _Heard()
     try:
         await live.store.reader.peek(active.meta, _NOBODY)
+        if live.store.reader.peek_for(active.meta, _NOBODY, heard):  # as hits are looked up
+            await heard.done.wait()
     except StoreError:
         return False
     return True
+
+
+class _Heard:
+    """Waits for what the store says, and does not look at it."""
+
+    def __init__(self) -> None:
+        self.done = asyncio.Event()
+
+    def found(self, value: bytes | Absent | Lost) -> None:  # noqa: ARG002 - of a ``Peeker``
+        self.done.set()
+
+    def failed(self) -> None:
+        self.done.set()
 
 
 async def _hits(quiet: Service, live: Live, active: Active) -> None:

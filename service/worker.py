@@ -5,6 +5,7 @@ settles its number of threads before torch is loaded.
 """
 
 import argparse
+import faulthandler
 import os
 import shutil
 import signal
@@ -21,7 +22,8 @@ from service import worker_metrics
 from service.server import answer, prepare
 from shared.settings import load_settings
 
-READY = b"r"
+BEAT = b"b"
+"""What the event loop says, again and again, from when the worker is ready."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -29,6 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parse(arguments)
     settings = load_settings()
     prepare(settings)
+    faulthandler.enable()  # whoever hangs is told to abort, and writes down where it is
     structlog.contextvars.bind_contextvars(worker=given.number)
     registry = worker_metrics.join(given.metrics, given.number)
     from service.app import create_app  # noqa: PLC0415 - after the threads and the kind of metrics are settled
@@ -37,6 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     dependencies = Dependencies(
         opens_first=given.opens_first,
         replaces=given.replaces,
+        hung=given.hung,
         warms_up=True,
         looks_at_store=looks_at_store(given),
     )
@@ -44,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     with socket.socket(fileno=given.listener) as listener, socket.socket(fileno=given.channel) as channel:
         orphaned = Event()
         Thread(target=_end_with_parent, args=(channel, orphaned), daemon=True).start()
-        code = answer(app, listener, settings.service, lambda: _say_ready(channel))
+        code = answer(app, listener, settings.service, lambda: _beat(channel))
         if orphaned.is_set():
             shutil.rmtree(given.metrics, ignore_errors=True)
     return code
@@ -64,18 +68,20 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--metrics", type=Path, required=True)
     parser.add_argument("--opens-first", action="store_true")
     parser.add_argument("--replaces", action="store_true")
+    parser.add_argument("--hung", action="store_true")
     return parser.parse_args(arguments)
 
 
-def _say_ready(channel: socket.socket) -> None:
-    with suppress(OSError):  # the parent is gone, and so is this process soon
-        channel.send(READY)
+def _beat(channel: socket.socket) -> None:
+    with suppress(OSError):  # the parent is paused, and has enough to read; or it is gone, and so is this process soon
+        channel.send(BEAT, socket.MSG_DONTWAIT)
 
 
 def _end_with_parent(channel: socket.socket, orphaned: Event) -> None:
     """The other end of the channel is closed by the kernel, however the parent died: nobody would end this one then."""
-    while channel.recv(1):
-        pass
+    with suppress(ConnectionError):  # so it is said where beats of this process were still to be read there
+        while channel.recv(1):
+            pass
     orphaned.set()
     os.kill(os.getpid(), signal.SIGTERM)
 

@@ -7,9 +7,18 @@ metrics need, nor pause before it starts one again, nor bound its wait at the en
 A worker that loads would refuse score calls while others answer them. So the first one opens alone, and answers probes
 from its first moment; the others take no connection before they are ready. This process stays small: it loads neither
 torch nor the model.
+
+A worker that is ready says so again and again, from its event loop. One that says nothing for long hangs: it is told to
+write down where it is, killed, and replaced. Silence is counted only while this process looks, so that a machine that
+was suspended, or paused as a whole, kills nobody; and only of workers that are ready, since loading has no bound.
+
+All of them have the bundle that the first one found. Where another lies in its place while one answers with the old
+one, none is started with the new one: two answers to one question would be of two models.
 """
 
+import hashlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -38,6 +47,12 @@ LOADING_SECONDS = 0.5
 CLOSING_SECONDS = 10
 """How long a worker may take to close what it opened."""
 POLL_SECONDS = 0.1
+MANIFEST = "bundle.json"
+"""As ``shared.bundle`` has it, which is more than this process loads."""
+MOST_COUNTED_SECONDS = 0.5
+"""The most of a worker's silence that one look counts: longer ago this process itself may not have run."""
+ABORT_SECONDS = 1
+"""How long a worker that hangs has to write down where, before it is killed."""
 
 _log: Logger = structlog.get_logger()
 
@@ -68,15 +83,20 @@ class Worker:
     process: "subprocess.Popen[bytes] | None" = None
     channel: socket.socket | None = None
     ready: bool = False
+    silent: float = 0.0
+    aborted: float | None = None
+    hung: bool = False
     started: float = 0.0
     failures: int = 0
     due: float = 0.0
 
-    def note(self) -> None:
-        """Sees whether it has said that it is ready: the only thing that it ever says."""
-        if self.channel is not None and not self.ready:
-            with suppress(BlockingIOError):
-                self.ready = bool(self.channel.recv(1))
+    def note(self, passed: float = 0.0) -> None:
+        """Hears whether its event loop runs, which it says from when it is ready; ``passed``: seconds since the last
+        time."""
+        self.silent += min(passed, MOST_COUNTED_SECONDS)
+        with suppress(BlockingIOError):
+            while self.channel is not None and self.channel.recv(4096):
+                self.ready, self.silent = True, 0.0
 
 
 class Crew:
@@ -88,16 +108,22 @@ class Crew:
         self._folder = folder
         self._clock = clock
         self._workers = [Worker(number) for number in range(1, settings.service.workers + 1)]
+        self._looked = clock.now()
+        self._bundle: str | None = None
 
     def look(self) -> None:
-        """Sees which are ready and which have died, and starts those that are due."""
+        """Sees which are ready, which hang and which have died, and starts those that are due."""
+        now = self._clock.now()
+        passed, self._looked = now - self._looked, now
         for worker in self._workers:
-            worker.note()
+            worker.note(passed)
             if worker.process is not None and (code := worker.process.poll()) is not None:
                 self._bury(worker, code)
+            else:
+                self._end_if_it_hangs(worker)
         answered = any(worker.ready for worker in self._workers)
         for worker in self._workers if answered else self._workers[:1]:
-            if worker.process is None and self._clock.now() >= worker.due:
+            if worker.process is None and now >= worker.due and self._has_its_bundle(worker, answered=answered):
                 self._start(worker, opens_first=answered)
 
     def end(self, ending: Ending) -> None:
@@ -133,6 +159,37 @@ class Crew:
             if worker.channel is not None:
                 worker.channel.close()
 
+    def _end_if_it_hangs(self, worker: Worker) -> None:
+        bound, now = self._settings.service.hang_seconds, self._clock.now()
+        if worker.process is None or not worker.ready:
+            return
+        if worker.aborted is not None:
+            if now - worker.aborted >= ABORT_SECONDS:
+                worker.process.kill()
+        elif 0 < bound <= worker.silent:
+            pid, silent = worker.process.pid, round(worker.silent, 1)
+            _log.error("worker hangs", worker=worker.number, pid=pid, silent_seconds=silent)
+            worker.aborted, worker.hung = now, True
+            worker.process.send_signal(signal.SIGABRT)
+
+    def _has_its_bundle(self, worker: Worker, *, answered: bool) -> bool:
+        """Whether the bundle is the one that those have who answer; where none does, all begin anew with what is
+        there."""
+        found = _digest(self._settings.bundle)
+        if not answered:
+            self._bundle = found
+        elif found != self._bundle:
+            worker.failures += 1
+            worker.due = self._clock.now() + (pause := pause_after(worker.failures))
+            _log.error(
+                "worker not started",
+                worker=worker.number,
+                again_in_seconds=pause,
+                reason=f"{self._settings.bundle} is not the bundle that the others answer with; put that back, or "
+                "restart the service",
+            )
+        return found == self._bundle
+
     def _living(self) -> "list[tuple[Worker, subprocess.Popen[bytes]]]":
         filled = [(worker, worker.process) for worker in self._workers if worker.process is not None]
         return [(worker, process) for worker, process in filled if process.poll() is None]
@@ -148,7 +205,7 @@ class Crew:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is for this process, which then ends each in good order
             )
-        worker.channel, worker.ready, worker.started = ours, False, self._clock.now()
+        worker.channel, worker.ready, worker.started, worker.hung = ours, False, self._clock.now(), False
         _log.info("worker started", worker=worker.number, pid=worker.process.pid)
 
     def _command(self, worker: Worker, channel: socket.socket, *, opens_first: bool) -> Sequence[str]:
@@ -158,6 +215,7 @@ class Crew:
             *("--metrics", str(self._folder)),
             *(["--opens-first"] if opens_first else []),
             *(["--replaces"] if worker.failures else []),
+            *(["--hung"] if worker.hung else []),
         ]
 
     def _environment(self) -> dict[str, str]:
@@ -182,6 +240,14 @@ class Crew:
         if worker.channel is not None:
             worker.channel.close()
         worker.process, worker.channel, worker.ready, worker.due = None, None, False, now + pause
+        worker.aborted, worker.silent = None, 0.0
+
+
+def _digest(bundle: Path | None) -> str | None:
+    """The bundle's digest; None where there is none, which whoever loads it says better."""
+    with suppress(OSError):
+        return None if bundle is None else hashlib.sha256((bundle / MANIFEST).read_bytes()).hexdigest()
+    return None
 
 
 def pause_after(failures: int) -> float:

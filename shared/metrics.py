@@ -16,7 +16,7 @@ RUNGS = ("store", "file", "online", "refused")
 RUNG_FAILURES = (("store", "down"), ("store", "lost"), ("file", "missing"), ("file", "late"), ("file", "lost"))
 REFUSED = (
     *("key", "scope", "rate", "rate_per_key", "rows", "rows_per_key"),
-    *("slow_head", "large_head", "no_request", "connections"),
+    *("slow_head", "large_head", "no_request", "connections", "delay"),
 )
 WRITE_BACKS = ("written", "bucket_gone", "over_budget", "failed", "overtaken")
 RENEWALS = ("begun", "over_budget")
@@ -129,7 +129,7 @@ class Metrics:
         self._refused = Counter(
             "forescore_refused_requests_total",
             "Requests and connections refused before they were looked at, by reason: key, scope, rate, rate_per_key, "
-            "rows, rows_per_key, slow_head, large_head, no_request, connections.",
+            "rows, rows_per_key, slow_head, large_head, no_request, connections, delay (of the event loop).",
             ["reason"],
             registry=registry,
         )
@@ -155,6 +155,18 @@ class Metrics:
             "Open connections.",
             registry=registry,
             multiprocess_mode="livesum",
+        )
+        self._loop_delay = Gauge(
+            "forescore_event_loop_delay_seconds",
+            "By how much each turn of the event loop is late at least, by its own work.",
+            registry=registry,
+            multiprocess_mode="livemax",
+        )
+        self._work_limit = Gauge(
+            "forescore_work_limit",
+            "Requests that may be in work at once, because the event loop is late; 0 while that is not bounded.",
+            registry=registry,
+            multiprocess_mode="livemax",
         )
         self._rejections = Counter(
             "forescore_rejections_total", "Rows rejected online, by code.", ["code"], registry=registry
@@ -214,6 +226,11 @@ class Metrics:
         self._replaced = Counter(
             "forescore_workers_replaced_total", "Workers started in place of one that died.", registry=registry
         )
+        self._hung = Counter(
+            "forescore_workers_hung_total",
+            "Those of them whose predecessor was killed, since its event loop stood still.",
+            registry=registry,
+        )
 
         self._begin()
 
@@ -237,9 +254,10 @@ class Metrics:
         """Whether this worker answers score calls."""
         self._ready.set(is_ready)
 
-    def replaced(self) -> None:
-        """This worker was started in place of one that died."""
+    def replaced(self, *, hung: bool = False) -> None:
+        """This worker was started in place of one that died, or that ``hung`` and was killed."""
         self._replaced.inc()
+        self._hung.inc(int(hung))
 
     def request(self, route: str, status: int, seconds: float, stages: StageTimer) -> None:
         """One answered request. ``route`` is the route's pattern, never the path with its id."""
@@ -326,6 +344,12 @@ class Metrics:
     def refused(self, reason: str) -> None:
         """One request or connection that was not looked at."""
         self._refused.labels(reason).inc()
+
+    def pressure(self, delay: float, limit: int | None, refused: int) -> None:
+        """The event loop's delay in seconds, the bound on requests in work, and those that were over it."""
+        self._loop_delay.set(delay)
+        self._work_limit.set(limit or 0)
+        self._refused.labels("delay").inc(refused)
 
     def key_rows(self, key: str, rows: int) -> None:
         """Rows that were let in with a key of that name."""

@@ -53,6 +53,13 @@ class ServiceSettings(BaseModel):
         description="How long it answers on, not ready any more, after SIGTERM: until whoever sends calls has seen it. "
         "Ctrl-C and a second signal do not wait.",
     )
+    hang_seconds: float = Field(
+        default=30,
+        ge=0,
+        le=3600,
+        description="With several workers: one whose event loop stands still for so long is killed and replaced. "
+        "0: never, such as while a debugger holds it.",
+    )
     deadline_ms: int = Field(
         default=1000, ge=10, description="By when every request is answered, with 504 at the latest."
     )
@@ -167,6 +174,12 @@ class LimitSettings(BaseModel):
         default=None, ge=1, description="The most rows in work at once in each worker; more are refused with 503."
     )
     rows_per_key: int | None = Field(default=None, ge=1, description="The same for each key's name.")
+    delay_ms: int = Field(
+        default=50,
+        ge=0,
+        description="While a worker's event loop is late by more than this, time and again and by its own work, it "
+        "refuses requests with 503. 0: never.",
+    )
     storage: Literal["memory", "store"] = Field(
         default="memory",
         description="Where rates are counted. memory: by each worker for itself. store: for all workers and hosts "
@@ -220,6 +233,13 @@ class BatchSettings(BaseModel):
     )
     chunk_timeout_seconds: float = Field(
         default=300, gt=0, description="How long one forward pass may take before its rows are tried apart."
+    )
+    nice: int = Field(
+        default=10,
+        ge=0,
+        le=19,
+        description="By how much a run gives way to what serves on the same host: its nice value and its children's. "
+        "0: not at all.",
     )
 
 

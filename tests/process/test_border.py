@@ -186,7 +186,7 @@ def test_idle_connections_make_room(client: httpx2.Client, at: Address) -> None:
     with ExitStack() as stack:
         for _ in range(3 * MOST_CONNECTIONS):
             stack.enter_context(socket.create_connection(at, timeout=30))
-        assert client.get("/livez").status_code == 200
+        assert httpx2.get(client.base_url.join("/livez"), timeout=30).status_code == 200
 
 
 def test_where_all_are_at_work_a_new_one_is_refused(at: Address) -> None:
@@ -196,7 +196,7 @@ def test_where_all_are_at_work_a_new_one_is_refused(at: Address) -> None:
         working = [stack.enter_context(socket.create_connection(at, timeout=30)) for _ in range(MOST_CONNECTIONS)]
         for connection in working:
             connection.sendall(head)
-        working = [connection for connection in working if connection.recv(65_536).startswith(b"HTTP/1.1 100 ")]
+        working = [connection for connection in working if _may_go_on(connection)]
         late = exchange(at, b"")
         assert problem(late) == (503, "overloaded")
         assert b"retry-after: " in late
@@ -205,6 +205,13 @@ def test_where_all_are_at_work_a_new_one_is_refused(at: Address) -> None:
                 connection.sendall(b'{"items": []}')
         statuses = [connection.recv(65_536).split()[1] for connection in working]
     assert statuses.count(b"200") >= MOST_CONNECTIONS - 1  # the client's own connection was idle, or one of them
+
+
+def _may_go_on(connection: socket.socket) -> bool:
+    """Not the one that made room before its head was there."""
+    with suppress(ConnectionError):
+        return connection.recv(65_536).startswith(b"HTTP/1.1 100 ")
+    return False
 
 
 def test_a_hit_is_let_in_where_the_bytes_come_in(client: httpx2.Client, at: Address) -> None:

@@ -3,7 +3,7 @@
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -73,7 +73,11 @@ def _answers(received: bytes) -> int:
 
 
 def _told(at: Address, sent: bytes, answers: int = 1) -> bytes:
-    received = _exchange(at, sent, answers)
+    return _constant(_exchange(at, sent, answers))
+
+
+def _constant(received: bytes) -> bytes:
+    """What of it is the same each time."""
     for tag, body in re.findall(rb'etag: ("[^"]*")\r\n(?:[^\r]+\r\n)*\r\n({.*?"parity":"[a-z]+"})', received):
         assert entity_tag(orjson.loads(body)).encode() == tag
     told = CHANGING.sub(b"N", OF_A_REQUEST.sub(b"", received))
@@ -159,6 +163,72 @@ def test_both_send_the_same_bytes(services: tuple[Address, Address], sent: bytes
     assert told == _told(slow, sent, answers)
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        [_get(f"/score/{entity}") for entity in ("0", "1", "2", "nobody", "0", "x" * 256, "x" * 257, "1")],
+        [
+            _get(f"/score/{entity}")
+            for entity in ("0", "1?snapshot=none", "1?", "%31", "1#x", "0/", "../livez", "", "1")
+        ],
+        [_get(f"/score/{entity}") for entity in ('"', "\\", "{}", "a b", "~!$&'()*+,;=:@-._", "\x7f", "|^`", "1")],
+        [
+            _get("/score/0"),
+            _post(GIVEN),
+            _get("/score/1"),
+            _get("/livez"),
+            _get("/score/1"),
+            _post(b"["),
+            _get("/score/0"),
+        ],
+        [
+            _get("/score/0"),
+            _get("/score/1", "if-none-match: *"),
+            _get("/score/0", "if-none-match: *"),
+            _get("/score/0"),
+        ],
+        [_get("/score/0", "cache-control: no-cache"), _get("/score/1", "cache-control: no-cache"), _get("/score/2")],
+        [_get("/score/0"), _get("/score/1", version="1.0")],
+        [_get("/score/0"), _get("/score/1"), _get("/score/1").replace(b"HTTP/1.1", b"HTTP/1.0")],
+        [_get("/score/0", "connection: keep-alive"), _get("/score/1", "connection: keep-alive")],
+        [_get("/score/0", "connection: close"), _get("/score/1", "connection: close")],
+        [_get("/score/0"), _get("/score/1").replace(b"GET", b"DELETE"), _get("/score/1").replace(b"GET", b"PUT")],
+        [_get("/score/0"), _get("/score/1").replace(b"host", b"Host"), _get("/score/1") + b"\r\n", _get("/score/0")],
+        [_get("/score/0", "content-length: 0"), _get("/score/1", "content-length: 0"), _get("/score/0")],
+        [_get("/score/0"), b"\r\n" + _get("/score/1"), _get("/score/0"), b"NONSENSE\r\n\r\n"],
+        [_get("/score/0"), _post(GIVEN[:-1]).replace(GIVEN[:-1], _get("/score/1")[: len(GIVEN) - 1]), _get("/score/0")],
+    ],
+)
+def test_both_converse_in_the_same_bytes(services: tuple[Address, Address], sent: list[bytes]) -> None:
+    """One request after the other on one connection, whatever was asked on it before: the same answers."""
+    told = []
+    for at in services:
+        with socket.create_connection(at, timeout=30) as connection:
+            told.append(b"".join(_conversed(connection, sent)))
+    assert told[0] == told[1]
+
+
+def _conversed(connection: socket.socket, sent: list[bytes]) -> Iterator[bytes]:
+    for one in sent:
+        with suppress(ConnectionError):  # it was ended, as the last answer told
+            connection.sendall(one)
+            yield _constant(_received(connection))
+
+
+def test_a_known_head_may_be_sent_ahead(services: tuple[Address, Address]) -> None:
+    """Questions that come before the last is answered, at once and in halves, are answered in their order."""
+    fast, _ = services
+    with socket.create_connection(fast, timeout=30) as connection:
+        connection.sendall(_get("/score/0"))
+        _received(connection)
+        for number in (1, 2, 0, 1):
+            connection.sendall(_get(f"/score/{number}"))
+        connection.sendall(_get("/score/0") + _get("/score/1")[:20])
+        connection.sendall(_get("/score/1")[20:] + _get("/score/1"))
+        received = _received(connection, 7)
+    assert re.findall(rb'"entity_id":"([0-9])"', received) == [b"1", b"2", b"0", b"1", b"0", b"1", b"1"]
+
+
 def test_each_connection_gets_its_own_answers(services: tuple[Address, Address]) -> None:
     """Many at once, each asking for the one and the other: no answer is ever that of another entity."""
     fast, _ = services
@@ -229,17 +299,29 @@ def test_who_leaves_harms_nobody(tmp_path: Path) -> None:
         environment = published(store, scorer, {entity: ROWS[entity] for entity in ("0", "1")}) | patient
         with ready_process(tmp_path, str(scorer.bundle.path), **environment) as client:
             address = _address(client)
-            store.pause()
-            for _ in range(100):
-                with socket.create_connection(address, timeout=30) as leaving:
-                    leaving.sendall(_get("/score/0"))
             with ExitStack() as stack:
-                staying = [stack.enter_context(socket.create_connection(address, timeout=30)) for _ in range(20)]
-                for connection in staying:
+                known = [_known_there(stack.enter_context(socket.create_connection(address))) for _ in range(40)]
+                store.pause()
+                for _ in range(100):
+                    with socket.create_connection(address, timeout=30) as leaving:
+                        leaving.sendall(_get("/score/0"))
+                fresh = [stack.enter_context(socket.create_connection(address, timeout=30)) for _ in range(20)]
+                staying = [*fresh, *known[20:]]
+                for connection in [*known, *fresh]:
                     connection.sendall(_get("/score/1"))
+                for connection in known[:20]:
+                    connection.close()
                 store.resume()
                 bodies = [orjson.loads(connection.recv(65_536).partition(b"\r\n\r\n")[2]) for connection in staying]
-    assert [(body["entity_id"], body["source"]) for body in bodies] == [("1", "cache")] * 20
+    assert [(body["entity_id"], body["source"]) for body in bodies] == [("1", "cache")] * 40
+
+
+def _known_there(connection: socket.socket) -> socket.socket:
+    """On which one question was answered already."""
+    connection.settimeout(30)
+    connection.sendall(_get("/score/0"))
+    _received(connection)
+    return connection
 
 
 def _address(client: httpx2.Client) -> Address:

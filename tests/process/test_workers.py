@@ -21,6 +21,22 @@ from shared.testing.bundles import purchase_bundle
 
 ROW = {"visits": 0, "returns": 3, "basket": 1}
 CALLS = 400
+SPINNING = """
+class Spinning:
+    name = "spinning"
+
+    async def read(self, ids):
+        while "spin" in ids:
+            pass
+        return [None] * len(ids)
+
+    async def close(self):
+        pass
+
+
+def open_source(schema, settings):
+    return Spinning()
+"""
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -36,8 +52,17 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def crew(tmp_path_factory: pytest.TempPathFactory, bundle: Bundle, home: Path) -> Iterator[CrewProcess]:
-    """Three workers with two threads a pass, which nothing but the settings asks for."""
-    given = {"FORESCORE_HOME": str(home), "FORESCORE_THREADS": "2", "OMP_NUM_THREADS": "7"}
+    """Three workers with two threads a pass, which nothing but the settings asks for, and a source that may spin."""
+    sources = tmp_path_factory.mktemp("sources")
+    (sources / "spinning.py").write_text(SPINNING)
+    given = {
+        "FORESCORE_HOME": str(home),
+        "FORESCORE_THREADS": "2",
+        "OMP_NUM_THREADS": "7",
+        "FORESCORE_SERVICE__HANG_SECONDS": "5",
+        "FORESCORE_FEATURES__URL": "store,spinning:open_source",
+        "PYTHONPATH": str(sources),
+    }
     with crew_process(tmp_path_factory.mktemp("crew"), bundle.path, 3, **given) as crew:
         yield crew
 
@@ -94,6 +119,23 @@ def test_a_worker_that_is_killed_is_replaced(crew: CrewProcess) -> None:
     assert (crew.counted("forescore_workers_replaced_total"), crew.counted("forescore_ready")) == (1, 1)
     assert {number_of(file) for file in metric_files(crew)} == {"1", "2", "3"}
     assert {number_of(file) for file in files} == {"1", "2", "3"}
+
+
+def test_workers_that_hang_are_replaced(crew: CrewProcess) -> None:
+    """One is stopped and one spins in a customer's code: both are killed and replaced, and the third answers on."""
+    hung, ready, before = crew.counted("forescore_workers_hung_total"), len(crew.log("ready")), crew.pids()
+    os.kill(before[0], signal.SIGSTOP)
+    address = urlsplit(crew.url)
+    with closing(HTTPConnection(address.hostname or "", address.port, timeout=60)) as connection:
+        connection.request("GET", "/score/spin")
+        wait_until(lambda: len(crew.log("worker hangs")) == 2, 60)
+    assert ask(f"{crew.url}/model") == 200
+    crew.wait_ready(ready + 2)
+    after = crew.pids()
+    assert (len(after), len(set(after) & set(before))) == (3, 1)
+    assert {line["pid"] for line in crew.log("worker hangs")} == set(before) - set(after)
+    assert "in read" in crew.server.errors, "where it span is not told"
+    assert crew.counted("forescore_workers_hung_total") == hung + 2
 
 
 def test_one_embedded_store_serves_all(crew: CrewProcess, home: Path) -> None:

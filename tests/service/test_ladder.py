@@ -235,7 +235,8 @@ def test_a_flip_that_was_not_seen_is_not_served(scorer: Scorer, memory: MemorySt
         write(memory.store, _renamed(memory, "1-B"), {"known": [0.25]})
         promote(memory.store, "1-B")
         leave_file(runs, memory.store, _renamed(memory, "1-B"), "1-B")
-        wait_until(lambda: client.get("/score/known").json()["snapshot"] == "1-B")
+        opened = {"status": "ok", "snapshot": "1-B"}
+        wait_until(lambda: client.get("/readyz?verbose").json()["checks"]["file"] == opened)
         memory.failure = StoreDown("gone")
         assert client.get("/score/known").json()["scores"] == {"buys": 0.25}
 

@@ -155,6 +155,30 @@ def test_a_line_of_what_was_scored_together_is_the_logger_s(log: io.StringIO, li
     assert first == second
 
 
+@pytest.mark.parametrize("line_format", ["json", "pretty"])
+def test_a_line_of_what_was_refused_together_is_the_logger_s(log: io.StringIO, line_format: Any) -> None:
+    """To the byte, as JSON and on a terminal, of each method and route its own."""
+    configure_logging(Settings(log_format=line_format), log, FrozenClock(NOW))
+    refused = [
+        Told(str(place), method, route, 503, {"problem": "overloaded"}, {})
+        for place, (method, route) in enumerate([("GET", "/r"), ("GET", "/s"), ("POST", "/r"), ("GET", "/r")])
+    ]
+    asyncio.run(_write_refused(refused))
+    for one in refused:
+        facts: dict[str, Any] = {"method": one.method, "route": one.route, "status": 503, "duration_ms": 0.0}
+        structlog.get_logger().info("request", id=one.call_id, **facts, **one.facts)
+    lines = log.getvalue().splitlines()
+    assert lines[:4] == lines[4:]
+    assert len(lines) == 8
+
+
+async def _write_refused(refused: list[Told]) -> None:
+    lines = RequestLines(Metrics(CollectorRegistry()), buffer_ms=1000)
+    for one in refused:
+        lines.refused(one)
+    lines.flush()
+
+
 async def _write_scored(told: Told) -> None:
     lines = RequestLines(Metrics(CollectorRegistry()), buffer_ms=1000)
     lines.scored(told, 0.0012346)

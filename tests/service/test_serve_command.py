@@ -27,7 +27,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_it_serves_with_nothing_but_a_bundle(bundle: Bundle, tmp_path: Path, home: str) -> None:
     """Without Redis it uses the embedded Valkey: features put there are scored, and ids come through as they are."""
-    with ready_process(tmp_path, str(bundle.path), FORESCORE_HOME=home) as client:
+    with ready_process(tmp_path, str(bundle.path), warm=False, FORESCORE_HOME=home) as client:
         assert client.put("/features/kg%2Fs", json={"features": ROW}).status_code == 204
         body = client.get("/score/kg%2Fs").json()
         assert (body["entity_id"], body["scores"]) == ("kg/s", {"buys": 0.3100255})

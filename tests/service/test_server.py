@@ -1,23 +1,26 @@
 """The end of one process: the server itself, in a thread, with a clock that moves as it is told."""
 
+import asyncio
 import signal
 import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import httpx2
 import pytest
 import torch
 import uvicorn
+import uvloop
 from support.publish import publish
 from support.servers import wait_until
 from support.services import opener, service_settings
 
 from service.app import create_app
 from service.runtime import Dependencies
-from service.server import Server
+from service.server import ACCEPTS, Server, taken_often
 from shared.scorer import Scorer
 from shared.testing.clock import FrozenClock
 from shared.testing.store import MemoryStore
@@ -34,7 +37,7 @@ class Running:
     client: httpx2.Client
     clock: FrozenClock
     thread: threading.Thread
-    was_ready: list[bool]
+    beats: list[bool]
     begun: list[int]
 
     def tell(self, number: signal.Signals) -> None:
@@ -87,16 +90,16 @@ def running(scorer: Scorer, memory: MemoryStore, gate: threading.Event) -> Itera
     held = replace(scorer, forward=gated)
     dependencies = Dependencies(open_scorer=lambda _bundle, _settings: held, open_store=opener(memory))
     app = create_app(service_settings(scorer), dependencies=dependencies)
-    clock, was_ready = FrozenClock(), list[bool]()
+    clock, beats = FrozenClock(), list[bool]()
     config = uvicorn.Config(app, lifespan="on", log_config=None, timeout_graceful_shutdown=20)
-    server = Server(config, DRAIN_SECONDS, clock, lambda: was_ready.append(True))
+    server = Server(config, DRAIN_SECONDS, clock, lambda: beats.append(True))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         with httpx2.Client(base_url=address, timeout=30) as client:
             wait_until(lambda: client.get("/readyz").status_code == 200, 60)
-            yield Running(server, client, clock, thread, was_ready, begun)
+            yield Running(server, client, clock, thread, beats, begun)
         server.should_exit = server.force_exit = True
         thread.join(timeout=30)
 
@@ -133,11 +136,10 @@ def test_haste_skips_the_drain(running: Running, signals: list[signal.Signals], 
     assert running.server.code == code
 
 
-def test_it_tells_once_that_it_is_ready(running: Running) -> None:
-    """Whoever started it hears of it once."""
-    wait_until(lambda: running.was_ready == [True])
-    running.client.get("/livez")
-    assert running.was_ready == [True]
+def test_it_tells_again_and_again_that_its_loop_runs(running: Running) -> None:
+    """Whoever started it hears of it as long as it is there."""
+    heard = len(running.beats)
+    wait_until(lambda: len(running.beats) > heard + 2)
 
 
 def test_what_is_in_flight_is_finished(running: Running, gate: threading.Event) -> None:
@@ -165,3 +167,30 @@ def test_probes_do_not_queue_behind_scores(running: Running, gate: threading.Eve
         assert min(probe.elapsed for probe in probes).total_seconds() < 0.1
         gate.set()
         assert [call.result(30) for call in calls] == [200] * 40
+
+
+def test_a_crowd_is_let_in_within_a_few_turns() -> None:
+    """Connections that came while a turn was long do not wait for one turn each."""
+    crowd, made, turns = 8 * ACCEPTS, [0], [0]
+
+    class Door(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            made[0] += 1
+            transport.abort()  # type: ignore[attr-defined] # uvloop's are no subclass of asyncio's
+
+    async def let_in(listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        servers = [await loop.create_server(Door, sock=one) for one in taken_often(listener)]
+        while made[0] < crowd:
+            turns[0] += 1
+            await asyncio.sleep(0)
+        for server in servers:
+            server.close()
+            await server.wait_closed()
+
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=2 * crowd))
+        for _ in range(crowd):
+            stack.enter_context(socket.create_connection(listener.getsockname(), timeout=30))
+        uvloop.run(let_in(listener))
+    assert turns[0] < crowd / 2

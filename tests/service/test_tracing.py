@@ -204,6 +204,7 @@ def test_the_standard_variable_turns_it_on(scorer: Scorer, tmp_path: Path) -> No
         ready_process(
             tmp_path,
             str(scorer.bundle.path),
+            warm=False,
             FORESCORE_HOME=str(tmp_path / "home"),
             OTEL_EXPORTER_OTLP_ENDPOINT=url,
             OTEL_METRICS_EXPORTER="none",
