@@ -4,7 +4,7 @@
 # make bench   measure it beside what one would write in its place (QUICK=1: a short run; ONLY=hit,miss: some of it)
 # make drill   do faults to real processes, and ask whether all is still served (ONLY=store-killed,disk-full: some of them)
 # make soak    ten minutes of load, then three times too much of it (MINUTES=1: a shorter run)
-# make fuzz    throw much more at it than make test does (FUZZ=50: how many times as much)
+# make fuzz    throw much more at it than make test does (FUZZ=25: how many times as much), and tell how much it was
 # make alerts  prove the alert rules with promtool (PROMTOOL=promtool: where it is)
 # make docs    write the tables in docs/ anew from the code
 
@@ -15,9 +15,12 @@ STAMP := $(VENV)/.installed
 PORT ?= 8000
 WORKERS ?= 2
 MINUTES ?= 10
-FUZZ ?= 50
+FUZZ ?= 25
 PROMTOOL ?= promtool
 PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(shell command -v $(name))))
+
+# Each of the many processes of `make test` and `make demo` would else compile the whole project anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install demo test lint types contracts check fuzz alerts docs bench bench-docs drill drill-docs soak clean
 .DEFAULT_GOAL := help
@@ -46,7 +49,8 @@ contracts: install
 check: lint types contracts test
 
 fuzz: install
-	@FUZZ=$(FUZZ) $(BIN)/python -m pytest tests/fuzz -n $(WORKERS) --timeout 3600
+	@FUZZ=$(FUZZ) $(BIN)/python -m pytest tests/fuzz -n $(WORKERS) --timeout 3600 --durations 10 \
+		--hypothesis-show-statistics
 
 alerts:
 	@command -v "$(PROMTOOL)" >/dev/null || { echo "promtool is not here. Install it (Debian: apt install prometheus)," \

@@ -88,7 +88,7 @@ class Instance:
     def __init__(self, folder: Path, bundle: Path, environment: dict[str, str]) -> None:
         self.port = str(free_port())
         self.url = f"http://127.0.0.1:{self.port}"
-        self._start = lambda: ServeProcess(folder, [str(bundle), "--port", self.port], environment)
+        self._start = lambda: ServeProcess(folder, [str(bundle), "--port", self.port], environment, warm=True)
         folder.mkdir()
         self.process = self._start()
 

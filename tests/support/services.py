@@ -13,6 +13,7 @@ from fastapi.telemetry import TelemetryConfig
 from pydantic import SecretStr
 from starlette.testclient import TestClient
 from support.servers import wait_until
+from support.warm import WarmProcess, warm_server
 
 from service.app import create_app
 from service.runtime import Dependencies
@@ -85,19 +86,22 @@ def opener(memory: MemoryStore) -> OpenStore:
 
 
 class ServeProcess:
-    """``forescore serve`` as a process, with what it prints in files. It ends without a drain, unless it is told."""
+    """``forescore serve`` as a process, with what it prints in files. It ends without a drain, unless it is told.
+    ``warm``: it has imported everything already, so that how it starts is not what an operator sees."""
 
-    def __init__(self, folder: Path, arguments: list[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: Path, arguments: list[str], environment: Mapping[str, str], *, warm: bool = False
+    ) -> None:
         self._output = folder / "serve.out"
         self._errors = folder / "serve.err"
+        given = {**os.environ, "FORESCORE_SERVICE__DRAIN_SECONDS": "0", **environment}
+        self.process: subprocess.Popen[bytes] | WarmProcess
         with self._output.open("wb") as output, self._errors.open("wb") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "forescore", "serve", *arguments],
-                stdout=output,
-                stderr=errors,
-                cwd=ROOT,
-                env={**os.environ, "FORESCORE_SERVICE__DRAIN_SECONDS": "0", **environment},
-            )
+            if warm:
+                self.process = warm_server().start(["serve", *arguments], given, self._output, self._errors)
+            else:
+                command = [sys.executable, "-m", "forescore", "serve", *arguments]
+                self.process = subprocess.Popen(command, stdout=output, stderr=errors, cwd=ROOT, env=given)
 
     @property
     def output(self) -> str:
@@ -119,10 +123,10 @@ class ServeProcess:
 
 
 @contextmanager
-def serve_process(folder: Path, *arguments: str, **environment: str) -> Iterator[ServeProcess]:
+def serve_process(folder: Path, *arguments: str, warm: bool = False, **environment: str) -> Iterator[ServeProcess]:
     """Starts the command; ``environment`` is added to this process's own."""
     folder.mkdir(parents=True, exist_ok=True)
-    server = ServeProcess(folder, list(arguments), environment)
+    server = ServeProcess(folder, list(arguments), environment, warm=warm)
     try:
         yield server
     finally:
@@ -130,9 +134,9 @@ def serve_process(folder: Path, *arguments: str, **environment: str) -> Iterator
 
 
 @contextmanager
-def ready_process(folder: Path, *arguments: str, **environment: str) -> Iterator[httpx2.Client]:
-    """A client of a process that is ready."""
-    with serve_process(folder, *arguments, "--port", "0", **environment) as server:
+def ready_process(folder: Path, *arguments: str, warm: bool = True, **environment: str) -> Iterator[httpx2.Client]:
+    """A client of a process that is ready. Most are warm when they start: few tests are about the start."""
+    with serve_process(folder, *arguments, "--port", "0", warm=warm, **environment) as server:
         url = server.url()
         with httpx2.Client(base_url=url, timeout=30) as client:
             wait_until(lambda: _is_ready(client), 60)
