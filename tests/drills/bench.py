@@ -24,6 +24,7 @@ KINDS: Mapping[str, Mapping[str, object]] = {
     "wired": {"wired": True},
     "crew": {"workers": 2},
     "usual": {"usual": True},
+    "compiled": {"usual": True, "FORESCORE_ENGINE": "compiled"},
     "patient": PATIENT,
 }
 """``usual``: with the service's own times. ``patient``: nothing is given up because the machine is busy."""

@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
     sizes = Sizes(steady=60 * options.minutes)
     with tempfile.TemporaryDirectory(prefix="forescore-soak-") as folder, opened_bench(Path(folder)) as bench:
-        found, told = soak(bench.stage("usual"), sizes, console.print)
+        found, told = soak(bench.stage("compiled"), sizes, console.print)
     print_verdicts(console, found, told)
     write_json(options.json, as_json(found, told))
     console.print(f"{'all held' if passed(told) else 'NOT all held'}. Written to {options.json}")

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import orjson
 import uvloop
@@ -70,6 +70,16 @@ class Tally:
         self.counts["wrong"] += 1
         if len(self.wrong) < 10:
             self.wrong.append(what[:300])
+
+
+class Phase(NamedTuple):
+    """What was found in one, which goes on while answers come; when it began, how long it took, and for which share of
+    that these clients themselves were at work: near 1, it is they who are measured."""
+
+    tally: Tally
+    started: float
+    seconds: float
+    busy: float
 
 
 class Connection(asyncio.Protocol):
@@ -169,6 +179,7 @@ class Load:
         self._all: set[Connection] = set()
         self._closed_loop_until = 0.0
         self._open_questions = 0
+        self._opening: set[asyncio.Task[None]] = set()
         self.quiet = asyncio.Event()
         """Nothing is to be answered just now."""
 
@@ -193,19 +204,20 @@ class Load:
         if connection in self._idle:
             self._idle.remove(connection)
 
-    async def phase(self, plan: dict[str, Any]) -> tuple[Tally, float, float]:
-        """Carries out a phase: its tally, which goes on while answers come, when it began, and how long it took."""
+    async def phase(self, plan: dict[str, Any]) -> Phase:
+        """Carries out a phase."""
         tally = self.tally = Tally()
-        started = time.perf_counter()
+        started, worked = time.perf_counter(), time.process_time()
         if plan.get("rate") is None:
             await self._closed(plan["connections"], plan["seconds"])
         else:
             await self._open(plan["rate"], plan["connections"], plan["seconds"])
         seconds = time.perf_counter() - started
-        return tally, started, seconds
+        return Phase(tally, started, seconds, (time.process_time() - worked) / seconds)
 
     async def _closed(self, connections: int, seconds: float) -> None:
-        await self._connect(connections - len(self._all))
+        lacking = max(0, connections - len(self._all))
+        self._idle.extend(await asyncio.gather(*(self._connect() for _ in range(lacking))))
         self._closed_loop_until = time.perf_counter() + seconds
         for connection in [self._idle.popleft() for _ in range(len(self._idle))]:
             connection.ask(next(self._requests), time.perf_counter())
@@ -213,28 +225,39 @@ class Load:
 
     async def _open(self, rate: float, connections: int, seconds: float) -> None:
         """``connections``: the most. What is due when none is free and none may be opened is told as ``unsent``."""
-        started, sent = time.perf_counter(), 0
+        loop, started, sent = asyncio.get_running_loop(), time.perf_counter(), 0
         while (now := time.perf_counter()) < started + seconds:
             due = int((now - started) * rate)
-            lacking = min(due - sent - len(self._idle), connections - len(self._all))
-            if lacking > 0:
-                await self._connect(lacking)
             for number in range(sent, due):
                 if self._idle:
                     self._idle.popleft().ask(next(self._requests), started + number / rate)
+                elif len(self._all) + len(self._opening) < connections:
+                    task = loop.create_task(self._ask_first(started + number / rate))
+                    self._opening.add(task)
+                    task.add_done_callback(self._opening.discard)
                 else:
                     self.tally.counts["unsent"] += 1
             sent = due
             await asyncio.sleep(TICK_SECONDS)
 
-    async def _connect(self, number: int) -> None:
+    async def _ask_first(self, due: float) -> None:
+        """On a connection of its own, which may take long: the others do not wait for that."""
+        tally = self.tally
+        self.asked()
+        try:
+            connection = await self._connect()
+        except OSError as error:
+            tally.note_wrong(f"no connection ({type(error).__name__})")
+        else:
+            connection.ask(next(self._requests), due)
+        finally:
+            self.answered()
+
+    async def _connect(self) -> Connection:
         loop = asyncio.get_running_loop()
-        made = await asyncio.gather(
-            *(loop.create_connection(lambda: Connection(self), HOST, self._port) for _ in range(max(0, number)))
-        )
-        for _, connection in made:
-            self._all.add(connection)
-            self._idle.append(connection)
+        _, connection = await loop.create_connection(lambda: Connection(self), HOST, self._port)
+        self._all.add(connection)
+        return connection
 
     async def settle(self) -> None:
         """Waits for what is still to be answered; what does not come is told as wrong."""
@@ -249,11 +272,14 @@ class Load:
             connection.close()
 
 
-def _found(tally: Tally, started: float, seconds: float) -> dict[str, Any]:
+def _found(phase: Phase) -> dict[str, Any]:
+    tally, started, seconds, busy = phase
     good = [(due - started, span) for due, span in zip(tally.due, tally.spans, strict=True)]
     thirds = [[span for due, span in good if part <= due * 3 / seconds < part + 1] for part in range(3)]
     return {
+        "started": started,
         "seconds": seconds,
+        "busy": busy,
         "in_time": sum(due + span <= seconds for due, span in good),
         **{name: tally.counts[name] for name in ("good", "refused", "late", "unsent", "wrong")},
         "statuses": dict(tally.statuses),
@@ -288,7 +314,7 @@ async def call(plan: dict[str, Any], book: list[dict[str, Any]]) -> list[dict[st
     phases = [await load.phase(phase) for phase in plan["phases"]]
     await load.settle()
     load.close()
-    return [_found(*phase) for phase in phases]
+    return [_found(phase) for phase in phases]
 
 
 def main() -> None:

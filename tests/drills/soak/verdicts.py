@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from statistics import median
 from typing import Any
 
 from rich.console import Console
@@ -119,13 +120,25 @@ def recovered_after(windows: Sequence[float], last_refused: float, usual_ms: flo
     return None
 
 
+def around_promotions(steady: dict[str, Any], spans: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The usual p99 of a quarter of a second, in milliseconds: while a promotion is at work, and while none is."""
+    during, outside = list[float](), list[float]()
+    for number, p99 in enumerate(steady["windows"]):
+        at = steady["started"] + number * WINDOW_SECONDS
+        is_during = any(begin - WINDOW_SECONDS < at < end for begin, end in spans)
+        if p99 >= 0:
+            (during if is_during else outside).append(p99)
+    return median(during or [0.0]), median(outside or [0.0])
+
+
 def print_verdicts(console: Console, found: dict[str, dict[str, Any]], told: Sequence[Verdict]) -> None:
     """Two tables: the phases, and the verdicts."""
-    table = Table("phase", "seconds", "good/s", "p50", "p99", "refused", "late", "unsent", "wrong", title="Soak")
+    head = ("phase", "seconds", "good/s", "p50", "p99", "refused", "late", "unsent", "wrong", "clients busy")
+    table = Table(*head, title="Soak")
     for name, phase in found.items():
         times = [f"{phase['p50_ms']:.1f} ms", f"{phase['p99_ms']:.1f} ms"]
         counts = [f"{phase[key]:,}" for key in ("refused", "late", "unsent", "wrong")]
-        table.add_row(name, f"{phase['seconds']:.0f}", f"{rate(phase):,.0f}", *times, *counts)
+        table.add_row(name, f"{phase['seconds']:.0f}", f"{rate(phase):,.0f}", *times, *counts, f"{phase['busy']:.0%}")
     console.print(table)
     table = Table("what must hold", "found", "bound", "verdict")
     for one in told:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ _MIB = 1024**2
 
 @dataclass
 class Watch:
-    """``memory``: seconds since the start and MiB, again and again. ``promoted``: how many snapshots became active."""
+    """``memory``: seconds since the start and MiB, again and again. ``promoted``: how many snapshots became active, and
+    ``spans``, from when to when by the clock that callers go by."""
 
     memory: list[tuple[float, float]] = field(default_factory=list)
     promoted: int = 0
+    spans: list[tuple[float, float]] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
     def slope(self) -> float:
@@ -39,7 +42,8 @@ class Watch:
 
 @contextmanager
 def watching(stage: Stage, truth: Path, *, every: float) -> Iterator[Watch]:
-    """For as long as the block runs, a new snapshot is promoted every so many seconds, and memory is looked at."""
+    """For as long as the block runs, a new snapshot is promoted every so many seconds, first after half of them, and
+    memory is looked at."""
     watch, over = Watch(), threading.Event()
     threads = [
         threading.Thread(target=_sample, args=(stage, watch, over)),
@@ -86,7 +90,12 @@ def _sample(stage: Stage, watch: Watch, over: threading.Event) -> None:
 
 
 def _promote(stage: Stage, truth: Path, watch: Watch, over: threading.Event, every: float) -> None:
-    while not over.wait(every):
+    started = time.perf_counter()
+    for turn in count():
+        due = started + every * (turn + 0.5)  # by the clock, so that each third of the time has as many
+        if over.wait(max(0.0, due - time.perf_counter())):
+            return
+        began = time.perf_counter()
         run = stage.new_run()
         backfill = run.start(at="ready", how="wait")
         run.note()
@@ -96,3 +105,4 @@ def _promote(stage: Stage, truth: Path, watch: Watch, over: threading.Event, eve
             watch.promoted += 1
         else:
             watch.failed.append(backfill.errors[:200])
+        watch.spans.append((began, time.perf_counter()))
