@@ -98,11 +98,15 @@ def post(bench: Bench) -> Iterator[Finding]:
 
 def _optional(bench: Bench, module: str) -> Server | None:
     """The server of an optional package, where it is installed: here, or in the environment of ``BENCH_PYTHON``."""
-    python = os.environ.get("BENCH_PYTHON", sys.executable)
-    if subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False).returncode != 0:
-        return None
-    settings = {"BENCH_BUNDLE": str(bench.bundle)}
-    return bench.open(servers.script(bench.folder, python, f"benchmarks.references.{module}_app", settings))
+    for python in (sys.executable, os.environ.get("BENCH_PYTHON")):
+        if python and _has(python, module):
+            settings = {"BENCH_BUNDLE": str(bench.bundle)}
+            return bench.open(servers.script(bench.folder, python, f"benchmarks.references.{module}_app", settings))
+    return None
+
+
+def _has(python: str, module: str) -> bool:
+    return subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0
 
 
 def _engine(bench: Bench) -> str:

@@ -26,4 +26,4 @@ class Churn:
 
 
 if __name__ == "__main__":
-    bentoml.serve(Churn, host="127.0.0.1", port=int(sys.argv[1]), blocking=True, development_mode=False)
+    bentoml.serve(Churn, host="127.0.0.1", port=int(sys.argv[1]), blocking=True)
