@@ -1,6 +1,8 @@
 """Processes that listen, until the bench is done with them."""
 
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -8,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,16 +89,18 @@ def get_json(server: Server, path: str) -> dict[str, Any]:
 @contextmanager
 def _running(command: Sequence[str], log: Path, settings: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("ab") as told:
-        process = subprocess.Popen(list(command), cwd=ROOT, env=environment(**settings), stdout=told, stderr=told)
+        process = subprocess.Popen(
+            list(command), cwd=ROOT, env=environment(**settings), stdout=told, stderr=told, start_new_session=True
+        )
     try:
         yield process
     finally:
         process.terminate()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             process.wait(_PATIENCE_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        with suppress(ProcessLookupError):  # what it started may live on, and would be measured with the next
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _wait(process: subprocess.Popen[bytes], ready: Callable[[], bool]) -> None:

@@ -17,8 +17,7 @@ from uvicorn.server import ServerState
 from service.again import Again, LateCycle
 from service.border import Answer, Border, Waiting, head_bytes
 from service.guard import Guard
-from service.landing import Landing
-from service.lane import FastLane
+from service.lane import FastLane, Question
 from service.passes import pass_of
 from service.shedder import STATUS, Shedder
 from service.underway import AskedMany, AskedOne
@@ -39,7 +38,6 @@ class HitProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._lane = cast("FastLane | None", getattr(config.app, "lane", None))
         self._guard = cast("Guard | None", getattr(config.app, "guard", None))
-        self._landing: Landing | None = None if self._lane is None else self._lane.landing
         self._border = cast("Border | None", getattr(config.app, "border", None))
         self._shedder = cast("Shedder | None", getattr(config.app, "shedder", None))
         self._in_work = False
@@ -89,19 +87,13 @@ class HitProtocol(HttpToolsProtocol):
 
     def _ask_again(self, again: Again, entity: bytes) -> bool:
         """False where it is to go the usual way."""
-        lane, landing = self._lane, self._landing
-        if lane is None or landing is None:
-            return False
         scope = again.scope(entity, self.app_state)
-        question = lane.question(scope)
-        if question is None:
+        question = None if self._lane is None else self._lane.question(scope)
+        if self._lane is None or question is None:
             return False
         cycle = self.cycle = LateCycle(scope)
         self.scope = cycle.scope
-        admitted = self._guard is None or self._guard.enter_now(scope)
-        passed = None if self._guard is None else pass_of(scope)
-        if not admitted or not AskedOne(self, lane, cycle, self.app, passed).ask(landing, question):
-            self._start_other(cycle, self.app)
+        self._ask(self._lane, question, cycle, self.app)
         return True
 
     def _parse(self, data: bytes) -> None:
@@ -183,29 +175,30 @@ class HitProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Uvicorn's own step, taken at once for all that is no plain question."""
-        lane, landing = self._lane, self._landing
         scope = cast("Any", cycle.scope)
-        question = None if lane is None or landing is None or self.flow.write_paused else lane.question(scope)
+        lane = None if self.flow.write_paused else self._lane
+        question = None if lane is None else lane.question(scope)
         if question is None and not self.goes_on(cycle):
             return
         if self._large and self._border is not None and head_bytes(cycle.scope) > self._most_head:
             cycle.response_complete = True
             self._refuse(self._border.large_head())
-            return
-        if self._guard is not None and not self._guard.enter_now(scope):
+        elif lane is not None and question is not None:
+            self._ask(lane, question, cycle, app)
+        elif self._admits(scope) and lane is not None and not cycle.waiting_for_100_continue and lane.is_posting(scope):
+            AskedMany(self, lane, cycle, app, pass_of(scope)).ask()
+        else:
+            self.start_application(cycle, app)
+
+    def _ask(self, lane: FastLane, question: Question, cycle: RequestResponseCycle, app: Any) -> None:
+        """Looks up what a plain question asks for, where that can be done at once."""
+        scope = cast("Any", cycle.scope)
+        if not self._admits(scope) or not AskedOne(self, lane, cycle, app, pass_of(scope)).ask(lane.landing, question):
             self._start_other(cycle, app)
-            return
-        if lane is None or landing is None or self.flow.write_paused:
-            self._start_other(cycle, app)
-            return
-        passed = None if self._guard is None else pass_of(scope)
-        if question is not None:
-            if AskedOne(self, lane, cycle, app, passed).ask(landing, question):
-                return
-        elif not cycle.waiting_for_100_continue and lane.is_posting(scope):
-            AskedMany(self, lane, cycle, app, passed).ask()
-            return
-        self._start_other(cycle, app)
+
+    def _admits(self, scope: Any) -> bool:
+        """False where the guard refuses, or must wait for its answer: the application goes on with it then."""
+        return self._guard is None or self._guard.enter_now(scope)
 
     def _start_other(self, cycle: RequestResponseCycle, app: Any) -> None:
         """What is answered by the application, if there is no more of it than can be."""
