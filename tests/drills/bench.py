@@ -23,11 +23,15 @@ KINDS: Mapping[str, Mapping[str, object]] = {
     "plain": {},
     "wired": {"wired": True},
     "crew": {"workers": 2},
+    "watched": {"workers": 2, "FORESCORE_SERVICE__HANG_SECONDS": "3"},
     "usual": {"usual": True},
     "compiled": {"usual": True, "FORESCORE_ENGINE": "compiled"},
     "patient": PATIENT,
 }
-"""``usual``: with the service's own times. ``patient``: nothing is given up because the machine is busy."""
+"""``usual``: with the service's own times. ``patient``: nothing is given up because the machine is busy. ``watched``: a
+worker that says nothing hangs after three seconds."""
+CUT_OFF = {"crew", "watched"}
+"""Where a process dies that had connections: callers ask again, once."""
 
 
 class Bench:
@@ -69,7 +73,7 @@ class Bench:
         kind = kind or drill.stage
         scene = Scene(drill, self.stage(kind))
         stage, started, serves = scene.stage, time.monotonic(), False
-        callers = Callers(stage.url, stage.unseen, retries=drill.stage == "crew")
+        callers = Callers(stage.url, stage.unseen, retries=drill.stage in CUT_OFF)
         try:
             with callers.asking():
                 for step in drill.act(scene):

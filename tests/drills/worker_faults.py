@@ -1,4 +1,4 @@
-"""One of two workers is killed or paused. Callers ask again what was cut off, as clients do."""
+"""One of two workers is killed, paused or hangs. Callers ask again what was cut off, as clients do."""
 
 import os
 import signal
@@ -22,9 +22,7 @@ def worker_killed(scene: Scene) -> Iterator[str]:
     os.kill(victim, signal.SIGKILL)
     scene.recovers(lambda: stage.is_cached(run))
     yield "the other one answers"
-    wait_until(lambda: _readies(scene) > ready, READY_SECONDS)
-    workers = stage.workers()
-    scene.expect(len(workers) == 2 and victim not in workers, f"the workers are {workers}")
+    _is_replaced(scene, victim, ready)
     yield "the one that was killed is replaced"
 
 
@@ -43,6 +41,27 @@ def worker_paused(scene: Scene) -> Iterator[str]:
         os.kill(victim, signal.SIGCONT)
     scene.recovers(lambda: stage.is_cached(run))
     yield "it goes on"
+
+
+@drill("one of two workers hangs for good (SIGSTOP without SIGCONT): it must be found out", stage="watched")
+def worker_hung(scene: Scene) -> Iterator[str]:
+    stage = scene.stage
+    run = stage.published()
+    ready, victim = _readies(scene), stage.workers()[0]
+    os.kill(victim, signal.SIGSTOP)
+    yield "one says nothing any more"
+    scene.recovers(lambda: victim not in stage.workers() and stage.is_cached(run))
+    scene.expect('"event":"worker hangs"' in stage.server.errors, "the log does not say that it hung")
+    yield "it is killed"
+    _is_replaced(scene, victim, ready)
+    yield "and replaced"
+
+
+def _is_replaced(scene: Scene, victim: int, ready: int) -> None:
+    """``ready``: how often workers had said so before it was struck."""
+    wait_until(lambda: _readies(scene) > ready, READY_SECONDS)
+    workers = scene.stage.workers()
+    scene.expect(len(workers) == 2 and victim not in workers, f"the workers are {workers}")
 
 
 def _readies(scene: Scene) -> int:

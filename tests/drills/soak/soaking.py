@@ -15,11 +15,11 @@ Found = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Seconds of each phase, and how many connections there are: in each of the closed loops of which the best is the
-    capacity, and at most. ``timed``: whether times decide."""
+    """Seconds of each phase and between two promotions, and how many connections there are: in each of the closed loops
+    of which the best is the capacity, and at most. ``timed``: whether times decide."""
 
     warm: float = 5
-    capacity: float = 10
+    capacity: float = 20
     steady: float = 600
     over: float = 20
     after: float = 8
@@ -38,7 +38,8 @@ def soak(stage: Stage, sizes: Sizes, told: Callable[[str], object]) -> tuple[Fou
     """All phases; what was found in each, and what it means."""
     book = write_book(stage.folder / "book.json")
     truth = write_truth(stage.folder / "truth.json", stage.world)
-    capacity = _capacity(stage, sizes, book, truth, told)
+    with watching(stage, truth, every=sizes.promotion):  # a capacity that the steady load has as well
+        capacity = _capacity(stage, sizes, book, truth, told)
     told(f"capacity: {rate(capacity):,.0f} good answers a second; now {sizes.steady:.0f} s at {SHARE:.0%} of it")
     usual = {"rate": SHARE * rate(capacity), "connections": sizes.most_connections}
     with watching(stage, truth, every=sizes.promotion) as watch:
