@@ -9,6 +9,7 @@ multiple of it. Where there is none, the graph always runs exactly ``rows`` rows
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from math import prod
 from typing import Annotated
 
 import numpy as np
@@ -16,7 +17,7 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from shared.errors import NotCertified, WrongShape
-from shared.memory import aligned
+from shared.memory import ALIGNED, aligned
 
 FORWARD_ROWS = 1024
 """The most rows of one forward pass: throughput does not grow beyond it, memory does."""
@@ -24,6 +25,7 @@ FORWARD_ROWS = 1024
 CANDIDATES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FIXED = (256, 64, 16, 1)
 
+_BLOCK_BYTES = 1024**2  # of inputs that are copied at once
 _SLOW_SECONDS = 0.25  # a pass is kept below this where it can be: a slow model takes fewer rows at a time
 _TIMINGS = 3  # a pass is slow when it is so each time: a busy machine is no slow model
 _ROUNDING = {"rtol": 1e-2, "atol": 1e-3}  # generous: half-precision models are rounded coarsely
@@ -69,8 +71,7 @@ def run(forward: Forward, tile: Tile, inputs: Arrays, columns: int) -> np.ndarra
     if (size := tile.only_size(rows)) is not None:  # its scores are handed on as they are
         return once(forward, _padded(inputs, size), columns)[:rows]
     scores = np.empty((rows, columns), np.float32)
-    for start, stop, size in tile.plan(rows):
-        padded = _padded([part[start:stop] for part in inputs], size)
+    for start, stop, padded in _passes(tile, inputs):
         scores[start:stop] = once(forward, padded, columns)[: stop - start]
     return scores
 
@@ -175,6 +176,24 @@ def _refuse_neighbours(forward: Forward, rows: Arrays, columns: int, most: int) 
 
 def _take(rows: Arrays, picks: np.ndarray) -> Arrays:
     return tuple(part[picks] for part in rows)
+
+
+def _passes(tile: Tile, inputs: Arrays) -> Iterator[tuple[int, int, Arrays]]:
+    """The rows of each pass, start:stop, and its inputs. Those of several passes are copied together: each copy lets go
+    of the interpreter, which is slow to come back where other threads work."""
+    block = tile.largest * _together(tile, inputs)
+    for first in range(0, len(inputs[0]), block):
+        parts = [part[first : first + block] for part in inputs]
+        plan = list(tile.plan(len(parts[0])))
+        padded = _padded(parts, plan[-1][0] + plan[-1][2])
+        for start, stop, size in plan:
+            yield first + start, first + stop, tuple([part[start : start + size] for part in padded])
+
+
+def _together(tile: Tile, inputs: Arrays) -> int:
+    """How many passes' inputs are copied at once: one, where the next one's would not begin at an aligned place."""
+    sizes = [tile.largest * prod(part.shape[1:]) * part.itemsize for part in inputs]
+    return 1 if any(size % ALIGNED for size in sizes) else max(1, _BLOCK_BYTES // max(sum(sizes), 1))
 
 
 def _padded(inputs: Sequence[np.ndarray], size: int) -> Arrays:

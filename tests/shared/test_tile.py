@@ -51,6 +51,21 @@ def test_a_plan_covers_each_row_once(rows: int, tile: int, multiples: bool, most
         assert size <= max(most, tile)
 
 
+@given(st.integers(1, 5000), st.integers(1, 300), st.booleans(), st.integers(1, 40))
+def test_each_pass_finds_its_rows_at_an_aligned_place(rows: int, tile: int, multiples: bool, width: int) -> None:  # noqa: FBT001
+    """Wherever in the batch a pass begins, its inputs begin as torch's memory does, and each row gets its own score."""
+    inputs = (np.arange(rows * width, dtype=np.float32).reshape(rows, width), np.arange(rows).reshape(rows, 1))
+
+    def forward(parts: Arrays) -> np.ndarray:
+        assert all(part.ctypes.data % ALIGNED == 0 and part.flags.c_contiguous for part in parts)
+        assert (parts[0][:, 0] == parts[1][:, 0] * width).all()
+        return parts[0][:, :1]
+
+    scores = run(forward, Tile(rows=tile, multiples=multiples, most=FORWARD_ROWS), inputs, 1)
+
+    assert scores.tobytes() == inputs[0][:, :1].tobytes()
+
+
 @pytest.mark.parametrize("multiple", [1, 2, 16, 64])
 def test_the_smallest_tile_is_found(multiple: int) -> None:
     """The tile is the smallest number of rows all of whose multiples agree."""
