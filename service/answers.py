@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Literal, Self
 
 from service.headers import CacheStatus
@@ -116,6 +117,7 @@ def parity_with(meta: SnapshotMeta, golden_digest: str) -> Parity:
     return "exact" if meta.golden_digest == golden_digest else "tolerance"
 
 
+@lru_cache(maxsize=1024)
 def instant(seconds: int | None) -> str | None:
-    """Epoch seconds as RFC 3339 in UTC: ``2026-11-30T02:00:41Z``."""
+    """Epoch seconds as RFC 3339 in UTC: ``2026-11-30T02:00:41Z``. All answers of a snapshot have the same few."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

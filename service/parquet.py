@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.columns import python_values
+from shared.columns import python_value, python_values
 from shared.encode import find_column
 from shared.errors import TableNotFound
 from shared.ids import id_column
@@ -18,6 +18,8 @@ Row = Mapping[str, object]
 
 FEW = 16
 """So many ids are found within the time that a change of threads takes."""
+FEW_ROWS = 4
+"""So many are read value by value: to take rows out of a table costs Arrow more, before it looks at the first."""
 
 
 class ParquetFeatures:
@@ -31,6 +33,7 @@ class ParquetFeatures:
 
     def __init__(self, table: pa.Table, ids: pa.Array) -> None:
         self._table = table
+        self._columns = list(zip(table.column_names, table.columns, strict=True))
         self._ids = ids
         self._order = pc.sort_indices(ids).to_numpy()
 
@@ -42,12 +45,17 @@ class ParquetFeatures:
 
     def _rows(self, ids: Sequence[str]) -> dict[str, Row | None]:
         found = {entity: row for entity in ids if (row := self._position(entity)) is not None}
+        if len(found) <= FEW_ROWS:
+            return {entity: self._row(row) for entity, row in found.items()}
         taken = self._table.take(pa.array(found.values(), pa.int64()))
         columns = [python_values(column.combine_chunks()) for column in taken.columns]
         rows = zip(*columns, strict=True)
         return {
             entity: dict(zip(taken.column_names, row, strict=True)) for entity, row in zip(found, rows, strict=True)
         }
+
+    def _row(self, row: int) -> Row:
+        return {name: python_value(column[row]) for name, column in self._columns}
 
     def _position(self, entity_id: str) -> int | None:
         place = bisect_right(self._order, entity_id, key=self._id_at) - 1

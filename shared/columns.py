@@ -39,10 +39,11 @@ def python_values(array: pa.Array) -> list[object]:
     try:
         return array.to_pylist()  # type: ignore[no-any-return]
     except (ValueError, ArithmeticError, LookupError):
-        return [_python_value(scalar) for scalar in array]
+        return [python_value(scalar) for scalar in array]
 
 
-def _python_value(scalar: pa.Scalar) -> object:
+def python_value(scalar: pa.Scalar) -> object:
+    """The value as Python has it, an opaque object where Arrow cannot convert it."""
     try:
         return scalar.as_py()
     except (ValueError, ArithmeticError, LookupError):
@@ -157,7 +158,7 @@ def _tensors(rule: TensorRule, array: pa.Array) -> Decoded:
     codes = np.zeros(len(array), np.uint8)
     values[whole], codes[whole] = checked, broken
     for row in np.flatnonzero(~whole):
-        decoded = rule.decode(_python_value(array[row]))
+        decoded = rule.decode(python_value(array[row]))
         if isinstance(decoded, Code):
             codes[row] = decoded
         else:
