@@ -17,7 +17,7 @@ class Churn:
     def __init__(self) -> None:
         self.telco = Telco(Path(os.environ["BENCH_BUNDLE"]))
 
-    @bentoml.api(route="/score", batchable=True, max_batch_size=32, max_latency_ms=100)  # type: ignore[untyped-decorator] # an optional package
+    @bentoml.api(route="/score", batchable=True, max_batch_size=32)  # type: ignore[untyped-decorator] # an optional package
     def score(self, customers: list[Customer]) -> list[dict[str, Any]]:
         telco, rows = self.telco, [vars(customer) for customer in customers]
         dense = torch.tensor([[telco.number(name, row[name]) for name in telco.dense] for row in rows])
