@@ -44,10 +44,11 @@ class Told(NamedTuple):
     stages: Mapping[str, float]
 
 
-class _Facts(NamedTuple):
+class _Scored(NamedTuple):
     """Such a line, not rendered yet."""
 
-    facts: Mapping[str, str | int | float | None]
+    told: Told
+    seconds: float
     at: float
 
 
@@ -89,7 +90,7 @@ class RequestLines:
         self._tally = metrics.tally(route)
         self._plain: PlainLines | None = None
         self._scored = metrics.scored_tally()
-        self._lines: list[str | _Kept | _Facts | _Alike] = []
+        self._lines: list[str | _Kept | _Scored | _Alike] = []
         self._rests: dict[tuple[str, str], str] = {}
         self._held = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -126,18 +127,10 @@ class RequestLines:
             self._begin()
         self._scored.add(told.route, told.status, seconds, told.stages)
         if self._one_of == 1 or self.wanted(told.status):
-            facts: dict[str, str | int | float | None] = {
-                "id": told.call_id,
-                "method": told.method,
-                "route": told.route,
-                "status": told.status,
-                "duration_ms": round(seconds * 1000, 3),
-                **told.facts,
-            }
             if self._plain is None:
-                _log.info("request", **facts)
+                _log.info("request", **_facts(told, seconds))
             else:
-                self._keep(_Facts(facts, self._plain.now()))
+                self._keep(_Scored(told, seconds, self._plain.now()))
         if not self._seconds or self._held >= MOST_LINES or told.status >= FAILED_STATUS:
             self.flush()
 
@@ -188,7 +181,7 @@ class RequestLines:
             told = self._rendering(self._plain)
             self._plain.write("\n".join([line if isinstance(line, str) else told(line) for line in lines]))
 
-    def _keep(self, line: str | _Facts | _Alike) -> None:
+    def _keep(self, line: str | _Scored | _Alike) -> None:
         self._lines.append(line)
         self._held += 1
 
@@ -196,16 +189,15 @@ class RequestLines:
         self._plain = plain_lines()
         self._timer = asyncio.get_running_loop().call_later(self._seconds, self.flush)
 
-    def _rendering(self, plain: PlainLines) -> Callable[[_Kept | _Facts | _Alike], str]:
+    def _rendering(self, plain: PlainLines) -> Callable[[_Kept | _Scored | _Alike], str]:
         route, bound, stamp = self.route, plain.bound, plain.stamp
 
-        def told(kept: _Kept | _Facts | _Alike) -> str:
+        def rendered(kept: _Kept | _Scored | _Alike) -> str:
             if isinstance(kept, _Alike):
                 start = f'{{"time":"{stamp(kept.at)}","id":"{kept.call_id}",'
                 return f'{start}{kept.rest},"event":"request"{bound},"level":"info"}}'
-            if isinstance(kept, _Facts):
-                words = orjson.dumps(only_simple(None, "", dict(kept.facts))).decode()[1:-1]
-                return f'{{"time":"{stamp(kept.at)}",{words},"event":"request"{bound},"level":"info"}}'
+            if isinstance(kept, _Scored):
+                return scored(kept)
             start = f'{{"time":"{stamp(kept.at)}","id":"'
             way = f'","method":"GET","route":"{route}","status":'
             end = f',"event":"request"{bound},"level":"info"}}'
@@ -218,10 +210,19 @@ class RequestLines:
                 ]
             )
 
+        def scored(kept: _Scored) -> str:
+            told = kept.told
+            words = orjson.dumps(only_simple(None, "", dict(told.facts))).decode()[1:-1]
+            start = (
+                f'{{"time":"{stamp(kept.at)}","id":"{told.call_id}","method":"{told.method}","route":"{told.route}",'
+            )
+            status = f'"status":{told.status},"duration_ms":{round(kept.seconds * 1000, 3)!r}'
+            return f'{start}{status}{"," if words else ""}{words},"event":"request"{bound},"level":"info"}}'
+
         def told_key(key: str) -> str:
             return f'"key":"{key}",'
 
-        return told
+        return rendered
 
     def _log(self, hit: Hit, seconds: float) -> None:
         _log.info(
@@ -243,6 +244,18 @@ class RequestLines:
         if found is None:
             self._words = {text: (found := orjson.dumps(simple_text(text)).decode())}
         return found
+
+
+def _facts(told: Told, seconds: float) -> dict[str, str | int | float | None]:
+    """What the line of a request says that was answered in so many seconds."""
+    return {
+        "id": told.call_id,
+        "method": told.method,
+        "route": told.route,
+        "status": told.status,
+        "duration_ms": round(seconds * 1000, 3),
+        **told.facts,
+    }
 
 
 def _common(told: Told) -> dict[str, str | int | float | None]:

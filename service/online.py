@@ -86,11 +86,13 @@ class Desk:
         return Replies(active=view.active, results=[results[_key(place, ask)] for place, ask in enumerate(asks)])
 
     def _count(self, results: Iterable[Result]) -> None:
-        for one in results:
-            if isinstance(one, Answer):
-                self.metrics.answered(one.source)
-            elif isinstance(one, ScoreUnavailable):
-                self.metrics.answered("refused")
+        told = [
+            one.source if isinstance(one, Answer) else "refused"
+            for one in results
+            if isinstance(one, Answer | ScoreUnavailable)
+        ]
+        for source in set(told):
+            self.metrics.answered(source, told.count(source))
 
     async def score_absent(
         self, active: Active, entities: Sequence[str], stages: StageTimer

@@ -83,15 +83,17 @@ class OnlineAnswers:
         age = b"%d" % result.age(self._wall.now())
         body, tag = self._press(live, result.parity).answer(asked.json, _fields(result), age)
         marks = (_told_status(result.cache), tag)
-        status, call = _OK, (call_id.encode(), _timing(stages))
+        status, call = _OK, (call_id.encode(), timing(stages))
         if asked.known is not None and is_known(tag.decode(), asked.known):
             status, body, head = _NOT_MODIFIED, b"", _HEAD_NOT_MODIFIED % (*marks, *call)
         else:
             head = _HEAD_ONE % (*marks, len(body), *call)
         return Sent(head, body, Told(call_id, "GET", ONE, status, facts, stages))
 
-    def many(self, live: Live, asked: Posted, result: Result, snapshot: str | None, shared: Stages) -> Sent:
-        """To ``POST /score`` with one item."""
+    def many(
+        self, live: Live, asked: Posted, result: Result, snapshot: str | None, shared: Stages, times: bytes
+    ) -> Sent:
+        """To ``POST /score`` with one item. ``times``: the ``timing`` of the stages, which all share."""
         entity_id, call_id = asked.ask.entity_id, self._ids.next()
         if isinstance(result, Answer):
             name = b"null" if entity_id is None else orjson.dumps(entity_id)
@@ -100,7 +102,7 @@ class OnlineAnswers:
         else:
             item = orjson.dumps({"entity_id": entity_id, "error": describe(result)})
         body = b'{"snapshot":%b,"results":[%b]}' % (orjson.dumps(snapshot), item)
-        head = _HEAD_MANY % (len(body), call_id.encode(), _timing(shared))
+        head = _HEAD_MANY % (len(body), call_id.encode(), times)
         facts = {**key_fact(asked.key), "items": 1, "snapshot": snapshot}
         return Sent(head, body, Told(call_id, "POST", MANY, _OK, facts, shared))
 
@@ -116,7 +118,7 @@ class OnlineAnswers:
         answer = retold(error, call_id, facts, self._retry_after)
         head = [*answer.raw_headers, (b"x-request-id", call_id.encode())]
         if stages:
-            head.append((b"server-timing", _timing(stages)))
+            head.append((b"server-timing", timing(stages)))
         lines = b"".join([b"%b: %b\r\n" % line for line in head])
         return Sent(lines, bytes(answer.body), Told(call_id, method, route, answer.status_code, facts, stages))
 
@@ -133,7 +135,7 @@ def _fields(answer: Answer) -> tuple[object, ...]:
     return online_fields(answer.scores, answer.scored_at)
 
 
-def _timing(stages: Stages) -> bytes:
+def timing(stages: Stages) -> bytes:
     """As ``StageTimer.server_timing``."""
     return ", ".join([f"{name};dur={seconds * 1000:.3f}" for name, seconds in stages.items()]).encode()
 

@@ -60,7 +60,7 @@ class Underway:
 class AskedOne(Underway):
     """A question: a ``Peeker``, a ``Lander`` once it is answered, and ``together.Missing`` if the answer is that."""
 
-    __slots__ = ("_landing", "_question", "_value", "missed")
+    __slots__ = ("_is_sent", "_landing", "_question", "_value", "missed")
 
     missed: Missed
 
@@ -112,12 +112,17 @@ class AskedOne(Underway):
 
     def send(self, sent: Sent) -> None:
         """What was computed for it."""
-        if self._cycle.disconnected:
+        self._is_sent = not self._cycle.disconnected
+        if self._is_sent:
+            self._connection.send_answer(self._cycle, sent.told.status, sent.head, sent.body)
+
+    def tell(self, sent: Sent) -> None:
+        """That it was answered, or that nobody was there any more."""
+        if self._is_sent:
+            self._lane.told(sent.told, self._question.start)
+            self._end()
+        else:
             self._gone()
-            return
-        self._connection.send_answer(self._cycle, sent.told.status, sent.head, sent.body)
-        self._lane.told(sent.told, self._question.start)
-        self._end()
 
     def _gone(self) -> None:
         self._lane.gone(self._question, self._key)
@@ -140,7 +145,7 @@ class AskedOne(Underway):
 class AskedMany(Underway):
     """A list: ``together.Posting``."""
 
-    __slots__ = ("_start",)
+    __slots__ = ("_is_sent", "_start")
 
     def ask(self) -> None:
         """Has it scored with others, if it is plain."""
@@ -156,11 +161,16 @@ class AskedMany(Underway):
 
     def send(self, sent: Sent) -> None:
         """What was computed for it."""
-        if self._cycle.disconnected:
-            self._lane.posting_gone(self._start, self._key)
-        else:
+        self._is_sent = not self._cycle.disconnected
+        if self._is_sent:
             self._connection.send_answer(self._cycle, sent.told.status, sent.head, sent.body)
+
+    def tell(self, sent: Sent) -> None:
+        """That it was answered, or that nobody was there any more."""
+        if self._is_sent:
             self._lane.told(sent.told, self._start)
+        else:
+            self._lane.posting_gone(self._start, self._key)
         self._end()
 
     def leave(self) -> None:

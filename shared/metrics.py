@@ -293,9 +293,9 @@ class Metrics:
         """Entities that were looked up: hit, file (its hits), stale, rejected, absent, lost, down."""
         self._lookups.labels(outcome).inc(entities)
 
-    def answered(self, source: str) -> None:
-        """One score, by its source, or ``refused``."""
-        self._answers.labels("store" if source == "cache" else source).inc()
+    def answered(self, source: str, scores: int = 1) -> None:
+        """Scores, by their source, or ``refused``."""
+        self._answers.labels("store" if source == "cache" else source).inc(scores)
 
     def rung_failed(self, rung: str, reason: str, entities: int = 1) -> None:
         """Entities that the rung could not tell of: store (down, lost), file (missing, late, lost)."""

@@ -36,6 +36,7 @@ class Caller:
     missed: Missed
     row: Posted | None = None
     sent: list[Sent] = field(default_factory=list)
+    told: list[Sent] = field(default_factory=list)
     left: int = 0
 
     def posted(self) -> Posted | None:
@@ -44,12 +45,16 @@ class Caller:
     def send(self, sent: Sent) -> None:
         self.sent.append(sent)
 
+    def tell(self, sent: Sent) -> None:
+        assert self.sent == [sent], "what is told of was sent"
+        self.told.append(sent)
+
     def leave(self) -> None:
         self.left += 1
 
     @property
     def is_done(self) -> bool:
-        return bool(self.sent) or self.left > 0
+        return bool(self.told) or self.left > 0
 
     @property
     def body(self) -> Any:
