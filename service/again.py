@@ -1,28 +1,34 @@
-"""A head that is the last one's but for the id: a caller who keeps his connection sends the same bytes again and again.
+"""A head that is the last one's but for the id, or for the length of the body: a caller who keeps his connection sends
+the same bytes again and again.
 
 What the parser makes of them was made once. Where all that comes in is a whole request, byte for byte the last one's
-except for a plain id, its scope is made of the last one's. Whatever else comes in is the parser's. It does not miss
-what it is not shown: it stands between two requests before and after.
+except for a plain id, or for a body and its length, its scope is made of the last one's. Whatever else comes in is the
+parser's. It does not miss what it is not shown: it stands between two requests before and after.
 """
 
 import asyncio
 import re
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _START = b"GET /score/"
+_POST = b"POST /score HTTP/1.1\r\n"
 _END = b"\r\n\r\n"
 _ID = re.compile(rb"[A-Za-z0-9._~:@!$&'()*+,;=-]{1,256}")
 """What may stand in a path as it is, and means itself."""
+_LENGTH = re.compile(rb"\r\ncontent-length: ?([0-9]{1,9})(?=\r\n)", re.IGNORECASE)
+_DIGITS = 9
 _OF_THE_CONNECTION = frozenset(
     {b"connection", b"content-length", b"expect", b"keep-alive", b"transfer-encoding", b"upgrade"}
 )
 """Headers that say what comes after the head. A head that has one is parsed each time."""
 _STAYS = (b"connection", b"keep-alive")
+_MEASURED = b"content-length"
 
 
 class Again:
@@ -41,7 +47,7 @@ class Again:
         taken for a sample."""
         if not data.startswith(_START) or data.find(_END) != len(data) - len(_END) or scope["http_version"] != "1.1":
             return None
-        if any(name in _OF_THE_CONNECTION and (name, value.lower()) != _STAYS for name, value in scope["headers"]):
+        if _says_what_follows(scope["headers"]):
             return None
         return cls(data[data.index(b" ", len(_START)) :], scope)
 
@@ -65,6 +71,54 @@ class Again:
         }
 
 
+class PostedAgain:
+    """The last head of a list. ``before`` and ``after``: its bytes around the digits of the body's length."""
+
+    __slots__ = ("_place", "_scope", "after", "before")
+
+    def __init__(self, before: bytes, after: bytes, scope: dict[str, Any], place: int) -> None:
+        self.before = before
+        self.after = after
+        self._scope = scope
+        self._place = place
+
+    @classmethod
+    def of(cls, data: bytes, scope: dict[str, Any]) -> Self | None:
+        """As ``Again.of``, from a head with its whole body."""
+        if not data.startswith(_POST) or _END not in data:
+            return None
+        end = data.find(_END) + len(_END)
+        lengths = list(_LENGTH.finditer(data, 0, end))
+        headers = scope["headers"]
+        places = [place for place, (name, _) in enumerate(headers) if name == _MEASURED]
+        if len(lengths) != 1 or len(places) != 1 or len(data) != end + int(lengths[0][1]):
+            return None
+        if _says_what_follows(headers[: places[0]] + headers[places[0] + 1 :]):
+            return None
+        start, stop = lengths[0].span(1)
+        return cls(data[:start], data[stop:end], {**scope, "headers": headers.copy()}, places[0])
+
+    def asked_in(self, data: bytes) -> tuple[bytes, bytes] | None:
+        """The length of the body, as it is written, and the body, where the head is the same but for that."""
+        start = len(self.before)
+        stop = data.find(b"\r", start, start + _DIGITS + 1)
+        length, body = data[start:stop], data[stop + len(self.after) :]
+        if stop < 0 or not data.startswith(self.before) or not data.startswith(self.after, stop):
+            return None
+        whole = length.isdigit() and 0 < len(body) == int(length)
+        return (length, body) if whole and len(body) <= HIGH_WATER_LIMIT else None
+
+    def scope(self, length: bytes, state: dict[str, Any]) -> dict[str, Any]:
+        """What the parser would have made."""
+        headers = self._scope["headers"].copy()
+        headers[self._place] = (_MEASURED, length)
+        return {**self._scope, "headers": headers, "state": state.copy()}
+
+
+def _says_what_follows(headers: list[tuple[bytes, bytes]]) -> bool:
+    return any(name in _OF_THE_CONNECTION and (name, value.lower()) != _STAYS for name, value in headers)
+
+
 class _Unheard:
     """Of an event for which nobody waits."""
 
@@ -82,12 +136,13 @@ class LateCycle(RequestResponseCycle):
     keep_alive = True
     message_event = cast("asyncio.Event", _Unheard())
 
-    def __init__(self, scope: dict[str, Any]) -> None:
+    def __init__(self, scope: dict[str, Any], body: bytes = b"") -> None:
         self.scope = cast("Any", scope)
+        self.body = bytearray(body)
 
     def fill(self, protocol: "HttpToolsProtocol") -> None:
         """Makes the rest, as ``HttpToolsProtocol.on_headers_complete`` and ``on_message_complete`` do."""
-        disconnected = self.disconnected
+        disconnected, body = self.disconnected, self.body
         super().__init__(
             scope=self.scope,
             transport=protocol.transport,
@@ -101,6 +156,6 @@ class LateCycle(RequestResponseCycle):
             keep_alive=self.keep_alive,
             on_response=protocol.on_response_complete,
         )
-        self.disconnected = disconnected
+        self.disconnected, self.body = disconnected, body
         self.more_body = False
         self.message_event.set()

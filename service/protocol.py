@@ -14,7 +14,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from service.again import Again, LateCycle
+from service.again import Again, LateCycle, PostedAgain
 from service.border import Answer, Border, Waiting, head_bytes
 from service.guard import Guard
 from service.lane import FastLane, Question
@@ -46,6 +46,7 @@ class HitProtocol(HttpToolsProtocol):
         self._pending = 0
         self._defaults: tuple[object, int, bytes] = (None, 0, b"")
         self._again: Again | None = None
+        self._posted_again: PostedAgain | None = None
         self._rests_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
@@ -62,15 +63,15 @@ class HitProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Uvicorn's own step, with a limit on what there is of a request that is not whole yet. It is not taken where
-        the same was asked for another entity before (see ``service.again``)."""
+        the same was asked before but for the entity or the body (see ``service.again``)."""
         rests = self._rests()
-        if rests and self._again is not None and len(data) <= self._most_head:
-            entity = self._again.entity_in(data)
-            if entity is not None and self._ask_again(self._again, entity):
-                return
+        if rests and (self._asks_again(data) or self._posts_again(data)):
+            return
         self._parse(data)
         if rests and self._is_whole() and not self.pipeline:
-            self._again = Again.of(data, cast("Any", self.scope)) or self._again
+            scope = cast("Any", self.scope)
+            self._again = Again.of(data, scope) or self._again
+            self._posted_again = PostedAgain.of(data, scope) or self._posted_again
 
     def _rests(self) -> bool:
         """Whether what comes in begins a request, which can be answered at once."""
@@ -85,16 +86,40 @@ class HitProtocol(HttpToolsProtocol):
             and not self.flow.write_paused
         )
 
-    def _ask_again(self, again: Again, entity: bytes) -> bool:
-        """False where it is to go the usual way."""
-        scope = again.scope(entity, self.app_state)
-        question = None if self._lane is None else self._lane.question(scope)
-        if self._lane is None or question is None:
+    def _asks_again(self, data: bytes) -> bool:
+        """Takes a question that was asked before for another entity. False where it is to go the usual way."""
+        again, lane = self._again, self._lane
+        if again is None or lane is None or len(data) > self._most_head:
             return False
-        cycle = self.cycle = LateCycle(scope)
-        self.scope = cycle.scope
-        self._ask(self._lane, question, cycle, self.app)
+        entity = again.entity_in(data)
+        if entity is None:
+            return False
+        scope = again.scope(entity, self.app_state)
+        question = lane.question(scope)
+        if question is None:
+            return False
+        self._ask(lane, question, self._begun(LateCycle(scope)), self.app)
         return True
+
+    def _posts_again(self, data: bytes) -> bool:
+        """The same for a list that came before with another body."""
+        again, lane = self._posted_again, self._lane
+        if again is None or lane is None:
+            return False
+        asked = again.asked_in(data)
+        if asked is None or len(data) - len(asked[1]) > self._most_head:
+            return False
+        scope = again.scope(asked[0], self.app_state)
+        if not lane.is_posting(scope):
+            return False
+        cycle = self._begun(LateCycle(scope, asked[1]))
+        if self.goes_on(cycle):
+            self._post(lane, cycle, self.app)
+        return True
+
+    def _begun(self, cycle: LateCycle) -> LateCycle:
+        self.cycle, self.scope = cycle, cycle.scope
+        return cycle
 
     def _parse(self, data: bytes) -> None:
         before = self.scope
@@ -185,7 +210,16 @@ class HitProtocol(HttpToolsProtocol):
             self._refuse(self._border.large_head())
         elif lane is not None and question is not None:
             self._ask(lane, question, cycle, app)
-        elif self._admits(scope) and lane is not None and not cycle.waiting_for_100_continue and lane.is_posting(scope):
+        elif lane is not None and not cycle.waiting_for_100_continue and lane.is_posting(scope):
+            self._post(lane, cycle, app)
+        else:
+            self._admits(scope)
+            self.start_application(cycle, app)
+
+    def _post(self, lane: FastLane, cycle: RequestResponseCycle, app: Any) -> None:
+        """Has a list scored with others of this turn, where the guard lets it in at once."""
+        scope = cast("Any", cycle.scope)
+        if self._admits(scope):
             AskedMany(self, lane, cycle, app, pass_of(scope)).ask()
         else:
             self.start_application(cycle, app)

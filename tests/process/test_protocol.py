@@ -197,6 +197,16 @@ def test_both_send_the_same_bytes(services: tuple[Address, Address], sent: bytes
         [_get("/score/0", "content-length: 0"), _get("/score/1", "content-length: 0"), _get("/score/0")],
         [_get("/score/0"), b"\r\n" + _get("/score/1"), _get("/score/0"), b"NONSENSE\r\n\r\n"],
         [_get("/score/0"), _post(GIVEN[:-1]).replace(GIVEN[:-1], _get("/score/1")[: len(GIVEN) - 1]), _get("/score/0")],
+        [_post(GIVEN), *map(_post, LISTS[:-2]), _post(GIVEN)],
+        *([_post(GIVEN), _post(body), _post(GIVEN)] for body in LISTS[-2:]),
+        [_post(GIVEN), _get("/score/0"), _post(b"["), _get("/score/2"), _get("/livez"), _post(LISTS[1])],
+        [_post(GIVEN), _post(LISTS[1], "connection: close"), _post(GIVEN)],
+        [_post(GIVEN, header) for header in ("cache-control: only-if-cached", "cache-control: only-if-cached", "a: b")],
+        [_post(GIVEN), _post(GIVEN, path="/score?x=1"), _post(GIVEN, path="/score/"), _post(LISTS[1])],
+        [_post(GIVEN), _post(GIVEN).replace(b"content-length: ", b"content-length: 00"), _post(LISTS[1])],
+        [_post(GIVEN), _post(GIVEN).replace(b"content-length: ", b"content-length: +"), _post(LISTS[1])],
+        [_post(GIVEN), _post(GIVEN).replace(b"1.1", b"1.0"), _post(LISTS[1])],
+        [_post(GIVEN), CHUNKED % (len(GIVEN), GIVEN), _post(LISTS[1]), CHUNKED % (len(LISTS[1]), LISTS[1])],
     ],
 )
 def test_both_converse_in_the_same_bytes(services: tuple[Address, Address], sent: list[bytes]) -> None:
@@ -227,6 +237,22 @@ def test_a_known_head_may_be_sent_ahead(services: tuple[Address, Address]) -> No
         connection.sendall(_get("/score/1")[20:] + _get("/score/1"))
         received = _received(connection, 7)
     assert re.findall(rb'"entity_id":"([0-9])"', received) == [b"1", b"2", b"0", b"1", b"0", b"1", b"1"]
+
+
+def test_a_known_list_may_be_sent_ahead(services: tuple[Address, Address]) -> None:
+    """The same for lists, each of which is answered for its own row."""
+    fast, _ = services
+    lists = [_post(_list(b'{"entity_id": "%d", "features": %b}' % (number, ROW))) for number in (7, 88, 999, 7, 88)]
+    with socket.create_connection(fast, timeout=30) as connection:
+        connection.sendall(lists[0])
+        _received(connection)
+        for one in lists:
+            connection.sendall(one)
+        connection.sendall(lists[0] + lists[1][:90])
+        connection.sendall(lists[1][90:-3])
+        connection.sendall(lists[1][-3:] + lists[2])
+        received = _received(connection, 8)
+    assert re.findall(rb'"entity_id":"([0-9]+)"', received) == [b"7", b"88", b"999", b"7", b"88", b"7", b"88", b"999"]
 
 
 def test_each_connection_gets_its_own_answers(services: tuple[Address, Address]) -> None:

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from service.again import Again, LateCycle
+from service.again import Again, LateCycle, PostedAgain
 from service.protocol import HitProtocol
 
 HEAD = b"GET /score/a HTTP/1.1\r\nhost: x\r\n\r\n"
+POST = b"POST /score HTTP/1.1\r\nhost: x\r\nContent-Length: 4\r\naccept: y\r\n\r\n[{}]"
 IDS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=40)
 NAMES = st.text("abcXYZ-09_", min_size=1, max_size=12)
 VALUES = st.text(st.characters(min_codepoint=32, max_codepoint=255, exclude_characters="\x7f"), max_size=20)
@@ -164,6 +165,92 @@ def test_only_one_whole_question_is_a_sample(data: bytes) -> None:
     assert Again.of(data, {"http_version": "1.1", "headers": []}) is None
 
 
+def _posted(headers: list[tuple[str, str]], place: int, body: bytes, length: str | None = None) -> bytes:
+    measured = ("Content-Length", str(len(body)) if length is None else length)
+    lines = [f"{name}: {value.strip()}" for name, value in [*headers[:place], measured, *headers[place:]]]
+    return "\r\n".join(["POST /score HTTP/1.1", *lines, "", ""]).encode("latin-1") + body
+
+
+@given(
+    st.lists(st.tuples(NAMES, VALUES), max_size=4), st.integers(0, 4), st.binary(max_size=120), st.binary(max_size=120)
+)
+def test_a_list_that_is_not_parsed_again_is_what_the_parser_would_make(
+    headers: list[tuple[str, str]], place: int, first: bytes, second: bytes
+) -> None:
+    """Whatever the headers and the bodies: all of the scope and of the body is the same, or the parser is asked."""
+    one, other = _posted(headers, place, first), _posted(headers, place, second)
+    parsed = _parsed(one)
+    again = PostedAgain.of(one, parsed[0]) if len(parsed) == 1 else None
+    asked = None if again is None else again.asked_in(other)
+    if again is not None and asked is not None:
+        assert [again.scope(asked[0], STATE)] == _parsed(other)
+        assert asked[1] == second
+
+
+@given(st.binary(min_size=1, max_size=120), st.text("0123456789 +_", min_size=1, max_size=12))
+def test_a_body_must_have_the_length_that_the_head_says(body: bytes, length: str) -> None:
+    """Less or more is the parser's to judge, and so is a length that is no plain number."""
+    again = PostedAgain.of(POST, *_parsed(POST))
+    assert again is not None
+    data = POST.replace(b"4", length.encode()).replace(b"[{}]", body)
+    asked = again.asked_in(data)
+    assert (asked is not None) == (length.isdigit() and len(length) <= 9 and int(length) == len(body))
+    assert asked in {None, (length.encode(), body)}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        POST.replace(b"/score", b"/score?x=1"),
+        POST.replace(b"/score", b"/scores"),
+        POST.replace(b"1.1", b"1.0"),
+        POST.replace(b"host", b"Host"),
+        POST.replace(b"accept: y", b"accept: z"),
+        POST.replace(b"accept: y\r\n", b""),
+        POST.replace(b"accept: y", b"accept: y\r\nexpect: 100-continue"),
+        POST.replace(b"4\r\n", b"4 \r\n"),
+        POST.replace(b"4\r\n", b"\r\n"),
+        POST + POST,
+        POST + b"x",
+        POST[:-1],
+        POST[1:],
+        b"\r\n" + POST,
+        POST.replace(b"4", b"70000").replace(b"[{}]", b" " * 70_000),
+        POST.replace(b"4", b"0").replace(b"[{}]", b""),
+        b"",
+    ],
+)
+def test_all_other_lists_are_left_to_the_parser(data: bytes) -> None:
+    """Another target, version or header, more than one list, or less, and bodies that are not read at once."""
+    again = PostedAgain.of(POST, *_parsed(POST))
+    assert again is not None
+    assert again.asked_in(data) is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        POST + POST,
+        POST + b"x",
+        POST[:-1],
+        POST.replace(b"\r\n\r\n", b"\n\n"),
+        POST.replace(b"/score", b"/scores"),
+        POST.replace(b"accept: y", b"connection: close"),
+        POST.replace(b"accept: y", b"expect: 100-continue"),
+        POST.replace(b"accept: y", b"content-length: 4"),
+        POST.replace(b"Content-Length: 4", b"transfer-encoding: chunked"),
+        POST.replace(b"accept: y", b"transfer-encoding: chunked"),
+        POST.replace(b"accept: y", b"upgrade: x"),
+        HEAD,
+    ],
+)
+def test_only_one_whole_list_is_a_sample(data: bytes) -> None:
+    """What has more in it, or less, or says something else of what follows, teaches nothing."""
+    lines = data.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:]
+    headers = [(name.lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
+    assert PostedAgain.of(data, {"http_version": "1.1", "headers": headers}) is None
+
+
 def test_one_timer_serves_all_answers_of_a_connection() -> None:
     """It is set for the first, finds out that there were more, and ends the connection when the time since the last is
     over."""
@@ -197,7 +284,7 @@ def test_a_connection_does_not_end_while_a_question_is_open() -> None:
 
 
 def test_a_late_cycle_is_whole_once_it_is_filled() -> None:
-    """An application that takes it finds a request without a body, and hears of a caller who has left."""
+    """An application that takes it finds the body, if there is one, and hears of a caller who has left."""
     protocol = Parsing()
     cycle = LateCycle({"type": "http"})
     cycle.disconnected = True
@@ -206,6 +293,9 @@ def test_a_late_cycle_is_whole_once_it_is_filled() -> None:
     present = LateCycle({"type": "http"})
     present.fill(protocol)
     assert asyncio.run(present.receive()) == {"type": "http.request", "body": b"", "more_body": False}
+    posted = LateCycle({"type": "http"}, b"[]")
+    posted.fill(protocol)
+    assert asyncio.run(posted.receive()) == {"type": "http.request", "body": b"[]", "more_body": False}
 
 
 def _asked(protocol: HitProtocol) -> LateCycle:
