@@ -29,7 +29,10 @@ class CrewProcess:
         return children_of(self.parent)
 
     def log(self, event: str) -> list[dict[str, object]]:
-        lines = [orjson.loads(line) for line in self.server.errors.splitlines() if line.endswith("}")]
+        """The lines of all processes about an event. One that dies writes down where it hangs piece by piece, so that
+        a line of another may stand behind such a piece."""
+        found = [line[line.index('{"') :] for line in self.server.errors.splitlines() if '{"' in line]
+        lines = [orjson.loads(line) for line in found if line.endswith("}")]
         return [line for line in lines if line["event"] == event]
 
     def wait_ready(self, times: int) -> None:
