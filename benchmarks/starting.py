@@ -65,7 +65,7 @@ def _first_and_hundredth(port: int, requests: Sequence[Request]) -> tuple[float,
 
 
 def _milliseconds(port: int, request: Request, *, pause: float = 0.0) -> float:
-    time.sleep(pause)
+    time.sleep(pause)  # the pause is what both answers come after
     method, path, body = request
     with closing(http.client.HTTPConnection(HOST, port, timeout=30)) as connection:
         connection.connect()
