@@ -85,9 +85,9 @@ class PostedAgain:
     @classmethod
     def of(cls, data: bytes, scope: dict[str, Any]) -> Self | None:
         """As ``Again.of``, from a head with its whole body."""
-        if not data.startswith(_POST) or _END not in data:
-            return None
         end = data.find(_END) + len(_END)
+        if not data.startswith(_POST) or end < len(_POST):
+            return None
         lengths = list(_LENGTH.finditer(data, 0, end))
         headers = scope["headers"]
         places = [place for place, (name, _) in enumerate(headers) if name == _MEASURED]
@@ -100,11 +100,13 @@ class PostedAgain:
 
     def asked_in(self, data: bytes) -> tuple[bytes, bytes] | None:
         """The length of the body, as it is written, and the body, where the head is the same but for that."""
+        if not data.startswith(self.before):
+            return None
         start = len(self.before)
         stop = data.find(b"\r", start, start + _DIGITS + 1)
-        length, body = data[start:stop], data[stop + len(self.after) :]
-        if stop < 0 or not data.startswith(self.before) or not data.startswith(self.after, stop):
+        if stop < 0 or not data.startswith(self.after, stop):
             return None
+        length, body = data[start:stop], data[stop + len(self.after) :]
         whole = length.isdigit() and 0 < len(body) == int(length)
         return (length, body) if whole and len(body) <= HIGH_WATER_LIMIT else None
 
