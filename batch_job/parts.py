@@ -26,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from batch_job.atomic import no_step, write_atomic
 from batch_job.counts import Counts
 from shared.errors import AccountingBroken, RunError
+from shared.parquet_footer import require_footer
 
 SCORED = "scored"
 REJECTED = "rejected"
@@ -137,18 +138,20 @@ def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
 def rows_with_id(path: Path) -> int:
     """How many rows of a part have an id, by its footer alone where that says so."""
     with _readable(path), pq.ParquetFile(path) as file:
-        found = file.metadata.row_group(0).column(0).statistics
-        if found is not None and found.has_null_count:
-            return int(file.metadata.num_rows) - int(found.null_count)
-    ids = read_part(path, ["entity_id"])["entity_id"]
-    return len(ids) - int(ids.null_count)
+        require_footer(file.metadata, path.stat().st_size)
+        ids = file.metadata.row_group(0).column(0)
+        alike = ids.physical_type == file.schema.column(0).physical_type  # else asking for what is known of it ends all
+        if alike and ids.statistics is not None and ids.statistics.has_null_count:
+            return int(file.metadata.num_rows) - int(ids.statistics.null_count)
+    read = read_part(path, ["entity_id"])["entity_id"]
+    return len(read) - int(read.null_count)
 
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, pa.ArrowException):
+    except (OSError, pa.ArrowException, UnicodeDecodeError):
         raise RunError(f"{path}: the part cannot be read; remove it and run the backfill again") from None
 
 

@@ -14,6 +14,7 @@ from batch_job.files import InputFiles
 from batch_job.parquet_bounds import PackedTexts, looked_at, require_bounded, text_pages, written_by_difference
 from batch_job.parquet_dictionaries import ShortTexts
 from shared.errors import SourceError
+from shared.parquet_footer import require_footer
 
 _FEW_COLUMNS = 2
 """So many are read by the thread that asks. Arrow's own would not be faster, and while a library is loaded, which the
@@ -90,6 +91,7 @@ class _Parquet:
     ) -> Iterator[pa.Table]:
         with self.filesystem.open_input_file(path) as source:
             metadata = pq.read_metadata(source)
+            require_footer(metadata, source.size(), columns)
             require_bounded(path, metadata, frozenset(columns))
             pages = text_pages(source, metadata, frozenset(columns))
             short = self.short_texts.among(path, source, metadata, frozenset(columns) - coded, rows)

@@ -252,7 +252,7 @@ def _type_of(name: str, own: pa.Schema, file: InputFile) -> pa.DataType:
         raise SourceError(f"{file.path}: column {name} is there {count} times; write it once")
     if count == 1:
         return own.field(name).type
-    known = [*own.names, *file.partitions]
+    known = [one if one.isprintable() else repr(one) for one in (*own.names, *file.partitions)]
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     hint = f"near it: {', '.join(near)}" if near else f"it has {', '.join(sorted(known)[:20]) or 'none'}"
     raise ColumnMissing(f"{file.path}: column {name} is missing; {hint[:500]}")

@@ -78,7 +78,7 @@ def open_parquet(path: Path, schema: Schema) -> ParquetFeatures:
     try:
         file = pq.ParquetFile(path)
         table = file.read(columns=[name for name in names if name in file.schema_arrow.names])
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise TableNotFound(f"features: {path} cannot be read as Parquet ({type(error).__name__})") from None
     columns = {name: find_column(table, name) for name in names}
     ids = id_column(columns.pop(schema.entity), schema.entity).text

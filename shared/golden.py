@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from shared.encode import Encoded, Encoder
 from shared.errors import BundleCorrupt, BundleError
 from shared.fitted import Fitted
+from shared.parquet_footer import require_footer
 from shared.schema import Categorical, Feature, Schema, Tensor
 from shared.tile import FORWARD_ROWS, Arrays
 
@@ -110,6 +111,7 @@ def from_parquet(data: bytes, schema: Schema, shapes: Sequence[tuple[int, ...]])
     names = [feature.name for feature in schema.features]
     try:
         file = pq.ParquetFile(io.BytesIO(data))
+        require_footer(file.metadata, len(data))
         _require_bounds(file, [*names, *map(_INPUT.format, range(len(shapes))), _SCORES], _row_values(schema, shapes))
         table = file.read()
         inputs = tuple(_arrays(table, _INPUT.format(place), shape) for place, shape in enumerate(shapes))
@@ -222,5 +224,7 @@ def _lists(part: np.ndarray) -> pa.Array:
 
 def _arrays(table: pa.Table, name: str, shape: tuple[int, ...]) -> np.ndarray:
     column = table.column(name).combine_chunks()
+    if not pa.types.is_fixed_size_list(column.type):
+        raise TypeError(name)
     flat = column.flatten().to_numpy(zero_copy_only=False)
     return np.ascontiguousarray(flat.reshape((len(column), *shape)))

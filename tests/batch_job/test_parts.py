@@ -17,6 +17,7 @@ from batch_job.parts import (
     part_schema,
     plan_parts,
     read_part,
+    rows_with_id,
     score_names,
     write_part,
 )
@@ -95,6 +96,36 @@ def test_a_flipped_bit_is_found_when_a_part_is_read(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(RunError, match="cannot be read; remove it"):
         read_part(path)
+
+
+def changed(folder: Path, before: bytes, after: bytes) -> Path:
+    """The part, in whose footer this is that."""
+    write_part(folder, table(), INFO)
+    path = folder / PLAN.name
+    data = path.read_bytes()
+    assert data.count(before) == 1
+    path.write_bytes(data.replace(before, after))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"\x25\x02\x18\x09entity_id", b"\x25\x00\x18\x09entity_id"),
+        (b"\x18\x09entity_id\x25", b"\x18\x09entity_\xe9d\x25"),
+    ],
+    ids=["levels", "name"],
+)
+def test_a_footer_that_cannot_be_is_found(tmp_path: Path, before: bytes, after: bytes) -> None:
+    """One flipped bit in it could end the process that counts rows by it."""
+    with pytest.raises(RunError, match="cannot be read; remove it"):
+        rows_with_id(changed(tmp_path, before, after))
+
+
+def test_rows_are_counted_where_the_footer_has_no_counts_of_this_type(tmp_path: Path) -> None:
+    """The rows are read where what is known of them is said to be of another type than they have."""
+    column = b"\x19\x25\x06\x00\x19\x18\x09entity_id"
+    assert rows_with_id(changed(tmp_path, b"\x15\x0c" + column, b"\x15\x04" + column)) == len(table())
 
 
 @given(st.integers(0, 1000), st.integers(1, 300))

@@ -53,6 +53,12 @@ def _with_footer(length: int) -> bytes:
     return WHOLE[0][:-8] + length.to_bytes(4, "little", signed=False) + b"PAR1"
 
 
+def _with_other(before: bytes, after: bytes) -> bytes:
+    """The first file, in whose footer this is that."""
+    assert WHOLE[0].count(before) == 1
+    return WHOLE[0].replace(before, after)
+
+
 HOSTILE: dict[str, bytes] = {
     "nothing": b"",
     "magic alone": b"PAR1",
@@ -62,6 +68,12 @@ HOSTILE: dict[str, bytes] = {
     "footer of nothing": _with_footer(0),
     "footer too short": _with_footer(20),
     "footer of noise": b"PAR1" + bytes(range(256)) + (256).to_bytes(4, "little") + b"PAR1",
+    "sizes of other levels than the column has": _with_other(b"\x25\x02\x18\x06visits", b"\x25\x00\x18\x06visits"),
+    "sizes of texts in numbers": _with_other(b"\x15\x0c\x25\x02\x18\x06basket", b"\x15\x08\x25\x02\x18\x06basket"),
+    "a compression that there is not": _with_other(
+        b"\x19\x18\x0bcustomer_id\x15\x02", b"\x19\x18\x0bcustomer_id\x15\x12"
+    ),
+    "a name of two lines": _with_other(b"\x25\x02\x18\x06visits", b"\x25\x02\x18\x06visi\ns"),
     "encrypted": WHOLE[0][:-4] + b"PARE",
     "cut in the middle": WHOLE[0][: len(WHOLE[0]) // 2],
     "without its end": WHOLE[0][:-1],

@@ -128,6 +128,7 @@ GOLDEN_BOMBS: dict[str, Callable[[pa.Table], pa.Table]] = {
     "a column too few": lambda table: table.drop_columns(["visits"]),
     "a column twice": lambda table: table.append_column("visits", table["visits"]),
     "more values than a row has": many_values_a_row,
+    "scores within scores": lambda table: replaced(table, "forescore:scores", pa.array([{"a": 1.0}] * len(table))),
     "scores of text": scores_of(pa.string()),
     "scores of double": scores_of(pa.float64()),
     "scores of nothing": scores_of(pa.float32()),
@@ -148,6 +149,14 @@ def test_a_golden_file_that_is_no_parquet(copied: Bundle) -> None:
     for data in (b"", b"PAR1", b"PAR1" + b"\xff" * 100 + b"PAR1"):
         with pytest.raises(BundleCorrupt, match=r"golden\.parquet"):
             opened(forge(copied, GOLDEN, data))
+
+
+def test_a_golden_file_whose_footer_cannot_be(copied: Bundle) -> None:
+    """What would end the process is refused with the same error."""
+    data = copied.read(GOLDEN)
+    assert b"\x25\x02\x18\x06visits" in data
+    with pytest.raises(BundleCorrupt, match=r"golden\.parquet"):
+        opened(forge(copied, GOLDEN, data.replace(b"\x25\x02\x18\x06visits", b"\x25\x00\x18\x06visits")))
 
 
 def nested_in_place(entries: Entries, depth: int) -> Entries:
