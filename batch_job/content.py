@@ -1,6 +1,6 @@
 """What a run's parts hold, as the store wants it: packed values, sorted by bucket, in bounded slabs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,9 @@ PASS_ROWS = 250_000
 
 SLAB_ROWS = 100_000
 SAMPLES = 200
+
+_WORDS = ("code", "field")
+_CODES = {code.text: int(code) for code in Code}
 
 Columns = tuple[pa.Array, pa.Array]
 """Ids, without nulls, and their packed values."""
@@ -53,8 +56,8 @@ class Content:
 
     def values(self) -> Iterator[pa.Table]:
         """The same, only what the store will hold."""
-        names = ["entity_id", "code", "field", *score_names(self.manifest.columns)]
-        return (read_part(path, names) for path in self.manifest.part_paths(self.run_dir))
+        names = ["entity_id", *_WORDS, *score_names(self.manifest.columns)]
+        return (read_part(path, names, coded=_WORDS) for path in self.manifest.part_paths(self.run_dir))
 
     def published(self) -> int:
         """How many entities the store will hold: all rows that have an id."""
@@ -103,15 +106,17 @@ class Slabs:
         names = score_names(self.meta.columns)
         scores = np.column_stack([part[name].fill_null(0).to_numpy() for name in names])
         values = pack_columns(
-            scores, scored_at=self.meta.scored_at, codes=_codes(part["code"]), fields=self._fields(part["field"])
+            scores,
+            scored_at=self.meta.scored_at,
+            codes=_numbers(part["code"], _CODES, 0).astype(np.uint8),
+            fields=_numbers(part["field"], self._fields, NO_FIELD).astype(np.uint16),
         )
         ids = part["entity_id"].combine_chunks()
         return pa.table({"id": ids, "bucket": buckets_of(ids, self.meta.buckets), "value": values})
 
-    def _fields(self, column: pa.ChunkedArray) -> npt.NDArray[np.uint16]:
-        places = pc.index_in(column, value_set=pa.array(self.meta.fields, pa.string()))
-        numbers: npt.NDArray[np.uint16] = places.fill_null(NO_FIELD).to_numpy().astype(np.uint16)
-        return numbers
+    @property
+    def _fields(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.meta.fields)}
 
     def _sample(self, packed: pa.Table, seen: int, stride: int) -> None:
         kept = packed.take(pa.array(np.arange(-seen % stride, packed.num_rows, stride)))
@@ -129,8 +134,9 @@ def sorted_slabs(table: pa.Table) -> Iterator[PublishBatch]:
         yield PublishBatch(ids=ids, buckets=buckets.to_numpy(), values=values)
 
 
-def _codes(column: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
-    numbers = np.array([0, *(int(code) for code in Code)], dtype=np.uint8)
-    places = pc.index_in(column, value_set=pa.array([code.text for code in Code])).fill_null(-1)
-    codes: npt.NDArray[np.uint8] = numbers[places.to_numpy() + 1]
-    return codes
+def _numbers(column: pa.ChunkedArray, known: Mapping[str, int], other: int) -> npt.NDArray[np.int64]:
+    """The number of each word of a column of dictionaries; ``other`` for none, and for a word that is not known."""
+    coded = column.unify_dictionaries().combine_chunks()
+    words = np.array([*(known.get(word, other) for word in coded.dictionary.to_pylist()), other], np.int64)
+    numbers: npt.NDArray[np.int64] = words[coded.indices.fill_null(len(words) - 1).to_numpy()]
+    return numbers

@@ -129,10 +129,11 @@ def complete_part(folder: Path, plan: PartPlan) -> PartInfo | None:
     return info if whole and info.plan == plan else None
 
 
-def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """All rows of a part, its pages checked; only these columns if they are named."""
-    with _readable(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
-        return file.read(columns=columns)
+def read_part(path: Path, columns: Sequence[str] | None = None, *, coded: Sequence[str] = ()) -> pa.Table:
+    """All rows of a part, its pages checked; only these columns if they are named. ``coded``: those of them that come
+    as dictionaries."""
+    with _readable(path), pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=coded) as file:
+        return file.read(columns=columns, use_threads=False)
 
 
 def rows_with_id(path: Path) -> int:

@@ -134,24 +134,33 @@ def buckets_of(ids: pa.Array, buckets: int) -> npt.NDArray[np.uint32]:
 
 def crc32_column(column: pa.Array) -> npt.NDArray[np.uint32]:
     """CRC-32 (ISO 3309, as in zlib) of each text or value of a column without nulls: uint32 [rows]."""
-    crc = fold_bytes(column, np.uint32(0xFFFFFFFF), _crc32_step)
-    return crc ^ np.uint32(0xFFFFFFFF)
+    return _folded_in_blocks(column, np.dtype(np.uint32), _crc32)
 
 
 def fold_bytes(column: pa.Array, start: Word, step: Callable[[Words, Bytes], Words]) -> Words:
     """For each text or value of a column without nulls: ``step`` applied to ``start`` and its bytes, one by one.
 
-    One position of all texts of one length at a time, in blocks that stay in the CPU's cache: [rows], of the type of
-    ``start``.
+    [rows], of the type of ``start``.
     """
+
+    def fold(matrix: Bytes) -> Words:
+        state = np.full(len(matrix), start)
+        for bytes_ in matrix.T:
+            state = step(state, bytes_)
+        return state
+
+    return _folded_in_blocks(column, start.dtype, fold)
+
+
+def _folded_in_blocks(column: pa.Array, kind: "np.dtype[Any]", fold: Callable[[Bytes], Words]) -> Words:
+    """``fold`` of the bytes [rows, size] of all texts of one size, in blocks that stay in the CPU's cache."""
     texts = Texts.of(column)
-    folded = np.full(len(texts), start)
+    folded = np.empty(len(texts), kind)
     for size in np.unique(texts.sizes).tolist():
         rows = np.flatnonzero(texts.sizes == size)
         matrix = texts.matrix(None if len(rows) == len(texts) else rows, size)
         for first in range(0, len(rows), _FOLDED_ROWS):
-            block = rows[first : first + _FOLDED_ROWS]
-            folded[block] = _folded(matrix[first : first + _FOLDED_ROWS], start, step)
+            folded[rows[first : first + _FOLDED_ROWS]] = fold(matrix[first : first + _FOLDED_ROWS])
     return folded
 
 
@@ -258,23 +267,26 @@ def _binary(offsets: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]) -> pa.B
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 
 
-def _crc32_table() -> npt.NDArray[np.uint32]:
-    table = np.arange(256, dtype=np.uint32)
+@lru_cache
+def _crc32_tables() -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+    """What a byte, and what two bytes make of the checksum's lowest ones: uint32 [256] and [65,536]."""
+    one = np.arange(256, dtype=np.uint32)
     for _ in range(8):
-        table = np.where(table & 1, (table >> 1) ^ np.uint32(0xEDB88320), table >> 1).astype(np.uint32)
-    return table
+        one = np.where(one & 1, (one >> 1) ^ np.uint32(0xEDB88320), one >> 1).astype(np.uint32)
+    pairs = np.arange(1 << 16, dtype=np.uint32)
+    after = one[pairs & 0xFF] ^ (pairs >> 8)
+    return one, one[after & 0xFF] ^ (after >> 8)
 
 
-_CRC32_TABLE = _crc32_table()
-
-
-def _crc32_step(crc: Words, byte: Bytes) -> Words:
-    step: Words = _CRC32_TABLE[crc.astype(np.uint8) ^ byte] ^ (crc >> np.uint32(8))
-    return step
-
-
-def _folded(matrix: Bytes, start: Word, step: Callable[[Words, Bytes], Words]) -> Words:
-    state = np.full(len(matrix), start)
-    for column in matrix.T:
-        state = step(state, column)
-    return state
+def _crc32(matrix: Bytes) -> Words:
+    """Of each row of uint8 [rows, size]: two bytes at a time, which takes half as long as one by one."""
+    one, two = _crc32_tables()
+    even = matrix.shape[1] // 2 * 2
+    crc = np.full(len(matrix), 0xFFFFFFFF, np.uint32)
+    for pair in np.ascontiguousarray(matrix[:, :even]).view("<u2").T:
+        low = crc.astype(np.uint16) ^ pair
+        crc >>= np.uint32(16)
+        crc ^= two.take(low)
+    for byte in matrix[:, even:].T:
+        crc = one.take(crc.astype(np.uint8) ^ byte) ^ (crc >> np.uint32(8))
+    return crc ^ np.uint32(0xFFFFFFFF)
