@@ -49,7 +49,7 @@ def configure_logging(settings: Settings, stream: TextIO, clock: Clock = _WALL) 
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[settings.log_level]),
-        logger_factory=structlog.PrintLoggerFactory(stream),
+        logger_factory=structlog.WriteLoggerFactory(stream),  # with its end at once: other processes write there too
         cache_logger_on_first_use=False,
     )
     logger: Logger = structlog.get_logger()

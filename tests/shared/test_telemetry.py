@@ -12,7 +12,7 @@ from shared.codes import Code
 from shared.errors import StoreDown
 from shared.metrics import Metrics
 from shared.settings import Settings
-from shared.telemetry import MAX_TEXT, LibraryHandler, Logger, StageTimer, configure_logging
+from shared.telemetry import MAX_TEXT, LibraryHandler, Logger, StageTimer, configure_logging, plain_lines
 
 MARKER = "4242.4242"
 """Stands for a feature value: it must show up nowhere."""
@@ -158,6 +158,34 @@ def test_our_own_errors_say_why() -> None:
     log = Log()
     log.logger.error("request failed", exc_info=StoreDown("redis: refused"))
     assert (log.lines[0]["error"], log.lines[0]["reason"]) == ("StoreDown", "redis: refused")
+
+
+class Writes(io.RawIOBase):
+    """What reaches the system, write by write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: bytes) -> int:  # type: ignore[override] # as a stream of text calls it
+        self.found.append(bytes(data))
+        return len(data)
+
+
+def test_lines_and_their_end_are_written_at_once() -> None:
+    """Several processes write to one place: no line of another may come between a line and its end."""
+    writes = Writes()
+    stream = io.TextIOWrapper(io.BufferedWriter(writes), encoding="utf-8", line_buffering=True)  # as stderr is
+    configure_logging(Settings(), stream, Standing()).info("ready")
+    plain = plain_lines()
+    assert plain is not None
+    for lines in (2, 5000):
+        plain.write("\n".join(['{"event":"request"}'] * lines))
+    assert [piece.count(b"\n") for piece in writes.found] == [1, 2, 5000]
+    assert all(piece.endswith(b"\n") for piece in writes.found)
 
 
 @pytest.fixture
