@@ -133,7 +133,7 @@ def read_part(path: Path, columns: Sequence[str] | None = None, *, coded: Sequen
     """All rows of a part, its pages checked; only these columns if they are named. ``coded``: those of them that come
     as dictionaries."""
     with _readable(path), pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=coded) as file:
-        return file.read(columns=columns, use_threads=False)
+        return file.read(columns=columns)
 
 
 def rows_with_id(path: Path) -> int:
