@@ -111,8 +111,9 @@ def from_parquet(data: bytes, schema: Schema, shapes: Sequence[tuple[int, ...]])
     names = [feature.name for feature in schema.features]
     try:
         file = pq.ParquetFile(io.BytesIO(data))
-        require_footer(file.metadata, len(data))
-        _require_bounds(file, [*names, *map(_INPUT.format, range(len(shapes))), _SCORES], _row_values(schema, shapes))
+        _require_bounds(
+            file, len(data), [*names, *map(_INPUT.format, range(len(shapes))), _SCORES], _row_values(schema, shapes)
+        )
         table = file.read()
         inputs = tuple(_arrays(table, _INPUT.format(place), shape) for place, shape in enumerate(shapes))
         scores = _arrays(table, _SCORES, (len(schema.columns),))
@@ -130,7 +131,7 @@ def _row_values(schema: Schema, shapes: Sequence[tuple[int, ...]]) -> int:
     return features + sum(map(math.prod, shapes)) + len(schema.columns)
 
 
-def _require_bounds(file: pq.ParquetFile, names: list[str], row_values: int) -> None:
+def _require_bounds(file: pq.ParquetFile, size: int, names: list[str], row_values: int) -> None:
     """A file of a few kilobytes can unpack to all of the memory, so what it says of itself comes first.
 
     Repeated values take no room in Parquet: a column may hold many of them in one row.
@@ -138,12 +139,13 @@ def _require_bounds(file: pq.ParquetFile, names: list[str], row_values: int) -> 
     told, columns = file.metadata, file.schema_arrow
     if columns.names != names:
         raise BundleCorrupt("golden.parquet has other columns than the bundle's schema; build the bundle again")
-    groups = [told.row_group(place) for place in range(min(told.num_row_groups, MOST_ROWS))]
+    if not 0 < told.num_rows <= MOST_ROWS or told.num_row_groups > MOST_ROWS:
+        raise BundleCorrupt(f"golden.parquet has {told.num_rows:,} rows, of 1 to {MOST_ROWS}; build the bundle again")
+    require_footer(told, size)
+    groups = [told.row_group(place) for place in range(told.num_row_groups)]
     chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
     unpacked = sum(chunk.total_uncompressed_size for chunk in chunks)
     values = sum(chunk.num_values for chunk in chunks)
-    if not 0 < told.num_rows <= MOST_ROWS or told.num_row_groups > MOST_ROWS:
-        raise BundleCorrupt(f"golden.parquet has {told.num_rows:,} rows, of 1 to {MOST_ROWS}; build the bundle again")
     most = told.num_rows * row_values
     if values > most or unpacked > most * _VALUE_BYTES:
         raise BundleCorrupt(
