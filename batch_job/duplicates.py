@@ -6,7 +6,8 @@ text, exactly, and is left out where there are none. Memory is bounded in both: 
 partition at a time is looked at.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from batch_job.fingerprints import Fingerprints, fingerprints
-from batch_job.source import READ_ROWS, Keys, Selection, Source
+from batch_job.pipeline import ahead
+from batch_job.source import Keys, Source
 from batch_job.spool import MEMORY_ROWS, Spool
 from batch_job.wanted import Wanted
 from shared.errors import ColumnRefused, DuplicateIds
@@ -28,6 +30,8 @@ _PARTITION_SHIFT = np.uint64(56)
 _FINGERPRINT_ROWS = 8_000_000
 """Fingerprints that are kept in memory: 64 MB."""
 _MARK_BYTES = 8
+_BATCHES_AHEAD = 4
+"""Ids of so many readings wait to be looked at."""
 
 _NAMED = 3
 _NAMED_CHARACTERS = 40
@@ -54,8 +58,19 @@ class Survey:
         return mask
 
 
-def survey(source: Source, duplicates: Duplicates, folder: Path, *, memory_rows: int | None = None) -> Survey:
+def survey(
+    source: Source,
+    duplicates: Duplicates,
+    folder: Path,
+    *,
+    memory_rows: int | None = None,
+    under_way: Callable[[], None] = lambda: None,
+) -> Survey:
     """Counts the rows and finds those that do not count; ``folder`` is for the spool.
+
+    ``under_way`` is called once the first ids went all the way, if there are any: it may begin what loads a library in
+    another thread. Until that is loaded, the system holds up each thread that is new, or calls what was never called
+    before: the survey's own threads need not wait.
 
     With ``order_by`` the row with the greatest value counts (null and NaN lose, the later row wins a tie), whatever
     ``duplicates`` says. Without it the last row counts, or with ``refuse`` DuplicateIds is raised. The row that counts
@@ -63,7 +78,7 @@ def survey(source: Source, duplicates: Duplicates, folder: Path, *, memory_rows:
     """
     _require_order(source)
     wanted = Wanted(source.wanted, whole=source.selection.limit is None)
-    rows, suspects = _suspects(source, wanted, folder, memory_rows or _FINGERPRINT_ROWS)
+    rows, suspects = _suspects(source, wanted, folder, memory_rows or _FINGERPRINT_ROWS, under_way)
     if not len(suspects):
         return Survey(rows=rows, losers=np.empty(0, np.int64), not_found=wanted.missing())
     found = _compared(source, suspects, folder, memory_rows or MEMORY_ROWS)
@@ -73,27 +88,21 @@ def survey(source: Source, duplicates: Duplicates, folder: Path, *, memory_rows:
     return Survey(rows=rows, losers=np.sort(losers), not_found=wanted.missing())
 
 
-def rehearse(source: Source) -> None:
-    """Does what the survey does to the first ids, for nothing.
-
-    What a thread calls for the first time is looked up by the system, which waits for any library that is being loaded
-    in another thread, as torch's is where scores are opened. What was called before does not wait.
-    """
-    first = replace(source, where=None, wanted=None, selection=Selection(limit=READ_ROWS))
-    for keys in first.id_batches(ordered=False):
-        marks = fingerprints(keys.ids.drop_null())
-        _repeated(pa.table({"mark": marks})["mark"])
-
-
-def _suspects(source: Source, wanted: Wanted, folder: Path, memory_rows: int) -> tuple[int, Fingerprints]:
+def _suspects(
+    source: Source, wanted: Wanted, folder: Path, memory_rows: int, under_way: Callable[[], None]
+) -> tuple[int, Fingerprints]:
     """How many rows there are, and the fingerprints that several rows have, ascending. ``wanted`` sees every id."""
     rows = 0
     with Spool(folder, _PARTITIONS, memory_rows=memory_rows) as spool:
-        for keys in source.id_batches(ordered=False):
-            rows += len(keys.ids)
-            wanted.see(keys.ids)
-            marks = fingerprints(keys.ids.drop_null())
-            spool.add(pa.table({"mark": marks}), _partition(marks))
+        with ahead(source.id_batches(ordered=False), depth=_BATCHES_AHEAD) as batches:
+            for keys in batches:
+                wanted.see(keys.ids)
+                marks = fingerprints(keys.ids.drop_null())
+                spool.add(pa.table({"mark": marks}), _partition(marks))
+                if not rows:
+                    _repeated(pa.chunked_array([pa.array(marks)]))  # so that this was called before, too
+                    under_way()
+                rows += len(keys.ids)
         found = [_repeated(table["mark"]) for table in spool.tables()]
     return rows, np.concatenate(found) if found else np.empty(0, np.uint64)
 

@@ -4,7 +4,6 @@ A pass in one thread has the same bits as the service's, which makes it so too, 
 need not wait for one another, as those that share a pass do many times in each.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from shared.codes import Rejection
 from shared.encode import Encoded
 from shared.engine import choose_device
 from shared.errors import ScoringError
+from shared.host import cores
 from shared.scorer import Scored, Scores, score_each
 from shared.settings import Settings
 from shared.tile import FORWARD_ROWS
@@ -42,13 +42,7 @@ def passes_at_once(settings: Settings) -> int:
     """How many forward passes a run makes at the same time: as the setting says, else one for each core."""
     if choose_device(settings.device) != "cpu":
         return 1
-    return settings.threads or _cores()
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return settings.threads or cores()
 
 
 class TooLong(Exception):

@@ -109,5 +109,5 @@ def _one_length(page: bytes) -> int | None:
     step = _LENGTH.size + int.from_bytes(page[: _LENGTH.size], "little")
     if len(page) % step:
         return None
-    lengths = np.ascontiguousarray(np.frombuffer(page, np.uint8).reshape(-1, step)[:, : _LENGTH.size]).view("<u4")
+    lengths = np.ndarray((len(page) // step,), "<u4", page, strides=(step,))
     return step - _LENGTH.size if (lengths == step - _LENGTH.size).all() else None

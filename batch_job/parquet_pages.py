@@ -5,7 +5,6 @@ says holds, since Arrow reads no more of it than that. Headers are Thrift's comp
 numbers are wanted here: https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +24,14 @@ _DATA, _DATA_V2 = 5, 8
 _DATA_PAGES = {0, 3}
 _VALUES, _ENCODING, _ENCODING_V2 = 1, 2, 4
 _DIFFERENCES = 7
-_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
-_INTEGERS = {4, 5, 6}
+_BINARY, _MAP, _STRUCT = 8, 11, 12
+_BOOLEANS, _INTEGERS, _LISTS = frozenset({1, 2}), frozenset({4, 5, 6}), frozenset({9, 10})
+_WIDTHS = {3: 1, 7: 8}
+"""Kinds of values by their numbers; of those that have always as many bytes, how many."""
 _MANY = 15
 """In place of a list's length, which then follows."""
 _MORE = 128
-"""The bit of a byte after which a number goes on."""
+"""A byte of so much and more is not a number's last one."""
 
 Fields = dict[int, Any]
 """The whole numbers and the structures of a structure, by their numbers."""
@@ -88,9 +89,8 @@ def _header(source: pa.NativeFile, place: int) -> tuple[Fields, int]:
     size = FIRST_READ_BYTES
     while True:
         read = source.read_at(size, place)
-        reader = _Compact(read)
         try:
-            return reader.structure(), reader.place
+            return _structure(read, 0, 0)
         except _Damaged:
             raise pa.ArrowInvalid("a page without its header") from None
         except IndexError:
@@ -101,85 +101,108 @@ def _header(source: pa.NativeFile, place: int) -> tuple[Fields, int]:
 
 def header_in(data: bytes) -> tuple[Fields, int]:
     """The header with which the data begin, and how many bytes it has. ArrowInvalid where that is no whole header."""
-    reader = _Compact(data)
     try:
-        return reader.structure(), reader.place
+        return _structure(data, 0, 0)
     except (_Damaged, IndexError):
         raise pa.ArrowInvalid("a page without its header") from None
 
 
-class _Compact:
-    """Reads structures; IndexError where the bytes end too soon."""
+def _structure(data: bytes, place: int, depth: int) -> tuple[Fields, int]:
+    """The numbers and structures of the structure at that place, and where it ends; what else it has is stepped over.
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._skips: dict[int, Callable[[int], object]] = {
-            _BYTE: lambda _: self._skip(1),
-            _DOUBLE: lambda _: self._skip(8),
-            _BINARY: lambda _: self._skip(self._varint()),
-            _LIST: self._list,
-            _SET: self._list,
-            _MAP: self._map,
-            _STRUCT: self.structure,
-            **dict.fromkeys(_INTEGERS, lambda _: self._integer()),
-        }
-        self.place = 0
-
-    def structure(self, depth: int = 0) -> Fields:
-        """Its numbers and structures; what else it has is stepped over."""
-        fields: Fields = {}
-        number = 0
-        while head := self._byte():
-            number = number + (head >> 4) if head >> 4 else self._integer()
-            value = self._value(head & 15, depth)
-            if head & 15 in {*_INTEGERS, _STRUCT}:
-                fields[number] = value
-        return fields
-
-    def _value(self, kind: int, depth: int) -> object:
-        if kind in {_TRUE, _FALSE}:  # in a structure, the kind is the value
-            return None
-        if kind not in self._skips or depth > MAX_DEPTH:
-            raise _Damaged
-        return self._skips[kind](depth + 1)
-
-    def _list(self, depth: int) -> None:
-        head = self._byte()
-        for _ in range(head >> 4 if head >> 4 != _MANY else self._varint()):
-            self._element(head & 15, depth)
-
-    def _map(self, depth: int) -> None:
-        if size := self._varint():
-            kinds = self._byte()
-            for _ in range(size):
-                self._element(kinds >> 4, depth)
-                self._element(kinds & 15, depth)
-
-    def _element(self, kind: int, depth: int) -> None:
-        if kind in {_TRUE, _FALSE}:  # in a list, each has a byte
-            self._skip(1)
+    A file has thousands of them. IndexError where the bytes end too soon.
+    """
+    fields: Fields = {}
+    number = 0
+    while head := data[place]:
+        place += 1
+        kind, step = head & 15, head >> 4
+        if step:
+            number += step
         else:
-            self._value(kind, depth)
+            number, place = _integer(data, place)
+        if kind in _INTEGERS:
+            if data[place] < _MORE:  # most numbers have one byte
+                value, place = data[place], place + 1
+                fields[number] = (value >> 1) ^ -(value & 1)
+            else:
+                fields[number], place = _integer(data, place)
+        elif kind == _STRUCT:
+            fields[number], place = _inner(data, place, depth)
+        elif kind not in _BOOLEANS:  # in a structure, the kind of a boolean is its value
+            place = _behind(kind, data, place, depth)
+    return fields, place + 1
 
-    def _integer(self) -> int:
-        number = self._varint()
-        return (number >> 1) ^ -(number & 1)
 
-    def _varint(self) -> int:
-        number = 0
-        for shift in range(0, 64, 7):
-            byte = self._byte()
-            number |= (byte & ~_MORE) << shift
-            if not byte & _MORE:
-                return number
+def _inner(data: bytes, place: int, depth: int) -> tuple[Fields, int]:
+    if depth >= MAX_DEPTH:
         raise _Damaged
+    return _structure(data, place, depth + 1)
 
-    def _byte(self) -> int:
-        byte = self._data[self.place]
-        self.place += 1
-        return byte
 
-    def _skip(self, size: int) -> None:
-        self.place += size
-        if self.place > len(self._data):
-            raise IndexError
+def _behind(kind: int, data: bytes, place: int, depth: int) -> int:
+    """Where a value of that kind ends."""
+    if kind in _INTEGERS:
+        return _varint(data, place)[1]
+    if kind in _WIDTHS:
+        return _within(data, place + _WIDTHS[kind])
+    if kind == _BINARY:
+        size, place = _varint(data, place)
+        return _within(data, place + size)
+    if kind in _LISTS:
+        return _behind_list(data, place, depth)
+    if kind == _MAP:
+        return _behind_map(data, place, depth)
+    if kind == _STRUCT:
+        return _inner(data, place, depth)[1]
+    raise _Damaged
+
+
+def _behind_list(data: bytes, place: int, depth: int) -> int:
+    head, place = data[place], place + 1
+    size = head >> 4
+    if size == _MANY:
+        size, place = _varint(data, place)
+    for _ in range(size):
+        place = _behind_element(head & 15, data, place, depth)
+    return place
+
+
+def _behind_map(data: bytes, place: int, depth: int) -> int:
+    size, place = _varint(data, place)
+    if size:
+        kinds, place = data[place], place + 1
+        for _ in range(size):
+            place = _behind_element(kinds >> 4, data, place, depth)
+            place = _behind_element(kinds & 15, data, place, depth)
+    return place
+
+
+def _behind_element(kind: int, data: bytes, place: int, depth: int) -> int:
+    if depth >= MAX_DEPTH:
+        raise _Damaged
+    if kind in _BOOLEANS:  # here, each has a byte
+        return _within(data, place + 1)
+    return _behind(kind, data, place, depth + 1)
+
+
+def _within(data: bytes, place: int) -> int:
+    if place > len(data):
+        raise IndexError
+    return place
+
+
+def _integer(data: bytes, place: int) -> tuple[int, int]:
+    """The number there, and where it ends."""
+    value, place = _varint(data, place)
+    return (value >> 1) ^ -(value & 1), place
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    number = 0
+    for shift in range(0, 64, 7):
+        byte, place = data[place], place + 1
+        number |= (byte & ~_MORE) << shift
+        if byte < _MORE:
+            return number, place
+    raise _Damaged

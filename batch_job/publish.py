@@ -16,6 +16,7 @@ from typing import Protocol
 from batch_job.atomic import writable
 from batch_job.content import Columns, Content, Slabs
 from batch_job.copying import Copy
+from batch_job.garbage import old_objects_left_out
 from batch_job.gates import histograms_of
 from batch_job.histograms import Edges, decile_edges, histograms_on
 from batch_job.into import Into
@@ -46,7 +47,7 @@ def publish_run(
     snapshot, which it is to join, is of another model. A run that was promoted and is still in the store is left
     alone; one that the store lost is published again, under a new name.
     """
-    with writable(run_dir), run_lock(run_dir):
+    with writable(run_dir), run_lock(run_dir), old_objects_left_out():
         manifest = read_manifest(run_dir)
         if manifest is None or not manifest.done or manifest.golden_digest is None:
             raise RunError(f"{run_dir}: holds no scored run; run the backfill first")

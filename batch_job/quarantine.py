@@ -39,14 +39,14 @@ OPEN_SECONDS = 300.0
 class TimedScores:
     """``score_each`` with a limit. ``open_scores`` must be picklable: it is called again in the quarantine.
 
-    Opening begins at once, in another thread.
+    ``begin`` lets another thread open the scores; whatever needs them begins too, and waits.
     """
 
     def __init__(self, open_scores: Opener, seconds: float, threads: int = 1) -> None:
         self._open_scores = open_scores
         self._seconds = seconds
         self._threads = threads
-        self._workers = ForwardThreads(open_scores, threads)
+        self._workers: ForwardThreads | None = None
         self._hanging = 0
 
     def __enter__(self) -> Self:
@@ -55,21 +55,32 @@ class TimedScores:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._workers.end()
+        if self._workers is not None:
+            self._workers.end()
+
+    def begin(self) -> None:
+        """Starts the threads that score, of which one opens the scores first, unless there are some."""
+        self._begun()
+
+    def _begun(self) -> ForwardThreads:
+        if self._workers is None:
+            self._workers = ForwardThreads(self._open_scores, self._threads)
+        return self._workers
 
     @property
     def opened(self) -> Certified:
         """What scores, once it is open."""
-        return self._workers.opened()
+        return self._begun().opened()
 
     def score_each(self, encoded: Encoded) -> Scored:
         """As ``shared.scorer.score_each``; a row for which the model does not come back is rejected with TIMEOUT."""
-        self._workers.opened()  # opening does not count against the limit
+        workers = self._begun()
+        workers.opened()  # opening does not count against the limit
         try:
-            return self._workers.score_each(encoded, self._seconds)
+            return workers.score_each(encoded, self._seconds)
         except TooLong:
-            self._workers.end()
-            self._workers = ForwardThreads(self._open_scores, self._threads)  # some are lost to whatever they hang in
+            workers.end()
+            self._workers = None  # some are lost to whatever they hang in
             return self._apart(encoded)
 
     def _apart(self, encoded: Encoded) -> Scored:

@@ -14,11 +14,16 @@ from batch_job.files import InputFiles
 from batch_job.parquet_bounds import PackedTexts, looked_at, require_bounded, text_pages, written_by_difference
 from batch_job.parquet_dictionaries import ShortTexts
 from shared.errors import SourceError
+from shared.host import cores
 from shared.parquet_footer import require_footer
 
 _FEW_COLUMNS = 2
 """So many are read by the thread that asks. Arrow's own would not be faster, and while a library is loaded, which the
 forward threads do at the same time, the system lets no new thread begin its work."""
+
+_FEW_CORES = 2
+"""So many are at work without Arrow's threads, since rows are scored and written at the same time: more threads would
+only take turns, which costs a tenth of the whole run."""
 
 NONE_CODED: frozenset[str] = frozenset()
 
@@ -101,8 +106,8 @@ class _Parquet:
             texts = PackedTexts(path, metadata, packed, rows, first_row=before)
             known = sorted((coded | texts.columns) - written_by_difference(pages))
             file = pq.ParquetFile(source, metadata=metadata, read_dictionary=known)
-            several = len(columns) > _FEW_COLUMNS
-            batches = file.iter_batches(rows, list(asked), list(columns), use_threads=several)
+            many = len(columns) > _FEW_COLUMNS and cores() > _FEW_CORES
+            batches = file.iter_batches(rows, list(asked), list(columns), use_threads=many)
             looks = looked_at(path, file, pages, rows, asked, first_row=before)
             for _, batch in zip(looks, batches, strict=False):
                 yield texts.written_out(pa.Table.from_batches([batch]))

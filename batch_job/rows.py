@@ -1,5 +1,6 @@
 """One chunk on its way: what of it is encoded, and what becomes of each row."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,24 +57,22 @@ def prepare(chunk: Chunk, plan: PartPlan, survey: Survey, encoder: Encoder, enti
 
 def assemble(prepared: Prepared, scored: Scored, columns: tuple[str, ...], version: str) -> tuple[pa.Table, PartInfo]:
     """The part of a chunk: every row that is no duplicate, in order, with its scores or the reason why not."""
-    rows = prepared.plan.rows
+    rows, first = prepared.plan.rows, prepared.plan.first_row
     rejections = [*prepared.rejections, *_in_chunk(prepared, scored)]
-    found, rejected, kept = np.zeros(rows, dtype=np.bool_), np.zeros(rows, dtype=np.bool_), ~prepared.lost
+    found, rejected = np.zeros(rows, dtype=np.bool_), np.zeros(rows, dtype=np.bool_)
     found[prepared.positions[scored.rows]] = True
     rejected[[rejection.row for rejection in rejections]] = True
     _require_each_once(prepared, found, rejected)
-    scores = np.zeros((rows, len(columns)), dtype=np.float32)
-    scores[found] = scored.scores
-    numbers = prepared.plan.first_row + np.arange(rows, dtype=np.int64)
     data = [
-        prepared.ids if kept.all() else prepared.ids.filter(pa.array(kept)),
-        pa.array(numbers[kept]),
-        _words([SCORED, REJECTED], rejected[kept]),
-        _reasons(rejections, [rejection.code.text for rejection in rejections], rows).filter(pa.array(kept)),
-        _reasons(rejections, [rejection.field for rejection in rejections], rows).filter(pa.array(kept)),
-        _words([version], np.zeros(int(kept.sum()), np.int8)),
-        *(pa.array(scores[kept, place], mask=~found[kept]) for place in range(len(columns))),
+        prepared.ids,
+        pa.array(np.arange(first, first + rows, dtype=np.int64)),
+        _words([SCORED, REJECTED], rejected),
+        _reasons(rejections, [rejection.code.text for rejection in rejections], rows),
+        _reasons(rejections, [rejection.field for rejection in rejections], rows),
+        _words([version], np.zeros(rows, np.int8)),
+        *_scores(scored.scores, found),
     ]
+    table = pa.table(data, names=part_schema(columns).names)
     counts = Counts(
         input=rows,
         scored=int(found.sum()),
@@ -81,15 +80,28 @@ def assemble(prepared: Prepared, scored: Scored, columns: tuple[str, ...], versi
         duplicate=int(prepared.lost.sum()),
         rejections=rejection_counts((rejection.code.text, rejection.field) for rejection in rejections),
     )
-    return pa.table(data, names=part_schema(columns).names), PartInfo(plan=prepared.plan, counts=counts)
+    part = table.filter(pa.array(~prepared.lost)) if counts.duplicate else table
+    return part, PartInfo(plan=prepared.plan, counts=counts)
+
+
+def _scores(scores: npt.NDArray[np.float32], found: npt.NDArray[np.bool_]) -> Iterator[pa.Array]:
+    """Each score of all rows: null for those that were not found."""
+    if len(scores) == len(found):
+        yield from (pa.array(np.ascontiguousarray(column)) for column in scores.T)
+        return
+    every = np.zeros((len(found), scores.shape[1]), np.float32)
+    every[found] = scores
+    yield from (pa.array(column, mask=~found) for column in every.T)
 
 
 def _words(words: list[str], places: npt.NDArray[np.int8] | npt.NDArray[np.bool_]) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(pa.array(places.astype(np.int8)), pa.array(words, pa.string()))
+    return pa.DictionaryArray.from_arrays(pa.array(places.view(np.int8)), pa.array(words, pa.string()))
 
 
 def _reasons(rejections: list[Rejection], words: list[str | None], rows: int) -> pa.DictionaryArray:
     """A word for each rejected row, null for all others."""
+    if all(word is None for word in words):
+        return pa.nulls(rows, pa.dictionary(pa.int32(), pa.string()))
     distinct = sorted({word for word in words if word is not None})
     numbers = {word: place for place, word in enumerate(distinct)}
     places = np.full(rows, -1, np.int32)

@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from batch_job.atomic import writable
 from batch_job.counts import Counts, total
-from batch_job.duplicates import Duplicates, Survey, rehearse, survey
+from batch_job.duplicates import Duplicates, Survey, survey
 from batch_job.forward import passes_at_once
+from batch_job.garbage import old_objects_left_out
 from batch_job.gates import RejectionLimit
 from batch_job.job import Job, Means, new_manifest, open_job, opener
 from batch_job.lock import run_lock
@@ -81,7 +82,7 @@ def run_job(
     job: Job, out: Path, means: Means, *, allowed: RejectionLimit | None = None, force: bool = False
 ) -> RunManifest:
     """Does a job in a folder: begins, resumes, or finds it done. RunError if the folder holds another run."""
-    with writable(out), run_lock(out):
+    with writable(out), run_lock(out), old_objects_left_out():
         means.observer.step("locked")
         manifest = _begun(job, out, means, force=force)
         try:
@@ -128,9 +129,8 @@ class _Run:
                 self._require_few_rejected(manifest.counts, manifest.counts.input)
             return manifest
         limit = self.means.settings.batch.chunk_timeout_seconds
-        rehearse(self.job.source)  # so that the ids are surveyed while the scores are opened
         with TimedScores(opener(self.job, self.means), limit, passes_at_once(self.means.settings)) as scores:
-            found = self._surveyed(stages)
+            found = self._surveyed(scores, stages)
             plans = list(plan_parts(self.job.key, found.rows, self.job.chunk_size))
             self.means.observer.planned(manifest, found.rows)
             for plan in plans:
@@ -143,9 +143,9 @@ class _Run:
         pa.default_memory_pool().release_unused()
         return self._account(manifest, found, stages)
 
-    def _surveyed(self, stages: StageTimer) -> Survey:
+    def _surveyed(self, scores: TimedScores, stages: StageTimer) -> Survey:
         with stages.stage("survey"):
-            found = survey(self.job.source, self.job.duplicates, self.out / SPOOL)
+            found = survey(self.job.source, self.job.duplicates, self.out / SPOOL, under_way=scores.begin)
             pa.default_memory_pool().release_unused()  # else it is held beside the chunks, and grows with the table
         if not found.rows:
             raise SourceError(

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from shared.libtorch import libtorch, threads_in_use
-from shared.memory import ALIGNED, Array, address, aligned
+from shared.memory import Array, Shapes, aligned, block_for, extent, laid
 from shared.packing import RowPacking
 from shared.row_reader import Line
 
@@ -26,7 +26,9 @@ _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_size_t
 _FLOAT32 = np.dtype(np.float32)
 _DTYPES = {"f": "float32", "q": "int64", "l": "int64", "?": "bool"}
 _NO_DEVICE = -1
-_SMALL_BYTES = 64 * 1024
+_KEPT_BYTES = 1024**2
+"""Inputs of one pass up to so many bytes are copied to memory that torch knows already, and that is in the processor's
+cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +43,8 @@ class _Form:
 
 @dataclass(slots=True)
 class _Size:
-    """What a thread keeps for inputs of some shapes: memory that torch knows, where they are small, and what came back
-    the last time."""
+    """What a thread keeps for inputs of some shapes: memory that torch knows, where they are few bytes, and what came
+    back the last time."""
 
     kept: list[tuple[Array, int | None, int]] = field(default_factory=list)
     """For each input: the memory, torch's tensor of it, and where the pass looks for that."""
@@ -71,6 +73,7 @@ class _Places(local):
         self.output_at, self.found_at = ctypes.addressof(self.output), ctypes.addressof(self.found)
         self.sizes: dict[tuple[tuple[int, ...], ...], _Size] = {}
         self.row: _Row | None = None
+        self.block = block_for(_KEPT_BYTES)
 
 
 class Container:
@@ -90,20 +93,20 @@ class Container:
         self._places = _Places(self._inputs)
 
     def __call__(self, inputs: tuple[Array, ...]) -> Array:
-        """One pass. RuntimeError or TypeError if it fails. The scores are read-only."""
+        """One pass, over copies of the inputs. RuntimeError or TypeError if it fails. The scores are read-only."""
         places = self._places
         shapes = tuple([part.shape for part in inputs])
         size = places.sizes.get(shapes) or self._sized(shapes, inputs)
         if size.kept:
-            held = inputs
             for part, (memory, tensor, place) in zip(inputs, size.kept, strict=True):
                 memory[...] = part
                 self._repeat(tensor, place)  # as many times as passes take it away
-        else:
-            held = tuple(_given(part, place) for part, place in zip(inputs, places.inputs, strict=True))
-        scores = self._passed(places, size)
-        del held  # what was copied is not needed any more
-        return scores
+            return self._passed(places, size)
+        copies = aligned(_shapes(inputs))
+        for part, memory, place in zip(inputs, copies, places.inputs, strict=True):
+            memory[...] = part
+            _tell(memory, place)
+        return self._passed(places, size)
 
     def repeated(self, line: Line, packing: RowPacking) -> Array:
         """One pass of a tile that has this row in every place. Errors as those of a call."""
@@ -141,42 +144,35 @@ class Container:
             raise TypeError(f"the graph takes {self._inputs} inputs")
 
     def _sized(self, shapes: tuple[tuple[int, ...], ...], inputs: tuple[Array, ...]) -> _Size:
-        """Small inputs are copied: it takes torch longer to be told of new ones."""
+        """Whatever size comes next, it lies in the same memory: a thread makes one pass at a time."""
         self._require_inputs(inputs)
-        size = self._places.sizes[shapes] = _Size()
-        if 0 < sum(part.nbytes for part in inputs) <= _SMALL_BYTES:
-            for memory, place in zip(
-                aligned([(part.shape, part.dtype) for part in inputs]), self._places.inputs, strict=True
-            ):
+        places, forms = self._places, _shapes(inputs)
+        size = places.sizes[shapes] = _Size()
+        if 0 < extent(forms) <= _KEPT_BYTES:
+            for memory, place in zip(laid(places.block, forms), places.inputs, strict=True):
                 size.kept.append((memory, _known(memory), place))
         return size
+
+
+def _shapes(inputs: tuple[Array, ...]) -> Shapes:
+    return [(part.shape, part.dtype) for part in inputs]
 
 
 def _known(memory: Array) -> int | None:
     """Torch's tensor of memory that stays where it is."""
     tensor = _POINTER()
-    _given(memory, ctypes.addressof(tensor))
+    _tell(memory, ctypes.addressof(tensor))
     return tensor.value
 
 
-def _given(part: Array, place: int) -> Array:
-    """Tells torch where the array lies; where it does not lie as torch's own do, a copy: products may round by
-    alignment. It must be kept until the pass has ended."""
-    try:
-        start = address(part)
-    except (TypeError, ValueError):  # it is read-only, has gaps, or is empty
-        start = 1
-    if start % ALIGNED:
-        (copy,) = aligned([(part.shape, part.dtype)])
-        copy[...] = part
-        part, start = copy, copy.ctypes.data
+def _tell(part: Array, place: int) -> None:
+    """Tells torch where an aligned array lies. It must be kept until the pass has ended."""
     torch = libtorch()
     dimensions, sizes, strides, dtype, _ = _lying(part.shape, part.dtype.char)
-    cpu = torch.aoti_torch_device_type_cpu()
+    cpu, start = torch.aoti_torch_device_type_cpu(), part.ctypes.data
     _require(
         torch.aoti_torch_create_tensor_from_blob(start, dimensions, sizes, strides, 0, dtype, cpu, _NO_DEVICE, place)
     )
-    return part
 
 
 @lru_cache(maxsize=1024)

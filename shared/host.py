@@ -1,4 +1,4 @@
-"""What this machine is, as far as compiled code depends on it."""
+"""What this machine is: what compiled code depends on, and how much can be done at once."""
 
 import os
 import platform
@@ -20,6 +20,13 @@ def processor() -> str:
     else:
         facts["model name"] = platform.processor()
     return "; ".join(f"{name}={value}" for name, value in sorted(facts.items()))
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def compiler() -> str | None:

@@ -1,7 +1,7 @@
 """Memory that begins where torch's own does, so that torch takes it as it is.
 
-Products may round by where in memory their operands begin. So every input of a graph begins at a multiple of
-``ALIGNED`` bytes; one that does not is copied first, which costs more than to place it well at once.
+Products may round by where in memory their operands begin. So every input of a graph is copied to a multiple of
+``ALIGNED`` bytes.
 """
 
 import ctypes
@@ -16,14 +16,30 @@ ALIGNED = 64
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+Shapes = Sequence[tuple[tuple[int, ...], np.dtype[Any]]]
+"""Of each array its shape and dtype."""
 
-def aligned(shapes: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> list[Array]:
+
+def aligned(shapes: Shapes) -> list[Array]:
     """Arrays of these shapes and dtypes in one block of new memory, each aligned. It is freed with the last of them."""
+    return laid(block_for(extent(shapes)), shapes)
+
+
+def laid(block: Array, shapes: Shapes) -> list[Array]:
+    """The same in a block that is there, from ``block_for`` as many bytes as their ``extent``."""
     sizes = [padded(prod(shape) * dtype.itemsize) for shape, dtype in shapes]
-    block = np.empty(sum(sizes) + ALIGNED, np.uint8)
-    first = -address(block) % ALIGNED
-    starts = accumulate(sizes, initial=first)
+    starts = accumulate(sizes, initial=-address(block) % ALIGNED)
     return [np.ndarray(shape, dtype, block, start) for (shape, dtype), start in zip(shapes, starts, strict=False)]
+
+
+def block_for(size: int) -> Array:
+    """New memory for so many bytes from an aligned place on. The system gives it where it is first written to."""
+    return np.empty(size + ALIGNED, np.uint8)
+
+
+def extent(shapes: Shapes) -> int:
+    """The bytes that such arrays take together."""
+    return sum(padded(prod(shape) * dtype.itemsize) for shape, dtype in shapes)
 
 
 def padded(size: int) -> int:

@@ -7,9 +7,8 @@ multiple of it. Where there is none, the graph always runs exactly ``rows`` rows
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from math import prod
 from typing import Annotated
 
 import numpy as np
@@ -17,7 +16,6 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from shared.errors import NotCertified, WrongShape
-from shared.memory import ALIGNED, aligned
 
 FORWARD_ROWS = 1024
 """The most rows of one forward pass: throughput does not grow beyond it, memory does."""
@@ -25,7 +23,6 @@ FORWARD_ROWS = 1024
 CANDIDATES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FIXED = (256, 64, 16, 1)
 
-_BLOCK_BYTES = 1024**2  # of inputs that are copied at once
 _SLOW_SECONDS = 0.25  # a pass is kept below this where it can be: a slow model takes fewer rows at a time
 _TIMINGS = 3  # a pass is slow when it is so each time: a busy machine is no slow model
 _ROUNDING = {"rtol": 1e-2, "atol": 1e-3}  # generous: half-precision models are rounded coarsely
@@ -37,7 +34,7 @@ Arrays = tuple[np.ndarray, ...]
 Forward = Callable[[Arrays], np.ndarray]
 """One pass of the graph: the inputs ``[rows, ...]`` in graph order -> float32 ``[rows, columns]``.
 
-The inputs are made for the pass: it may keep them, and a graph that writes into its inputs writes into them."""
+The inputs are lent for the pass, and are not changed: a graph that writes into its inputs is given copies."""
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
@@ -179,27 +176,12 @@ def _take(rows: Arrays, picks: np.ndarray) -> Arrays:
 
 
 def _passes(tile: Tile, inputs: Arrays) -> Iterator[tuple[int, int, Arrays]]:
-    """The rows of each pass, start:stop, and its inputs. Those of several passes are copied together: each copy lets go
-    of the interpreter, which is slow to come back where other threads work."""
-    block = tile.largest * _together(tile, inputs)
-    for first in range(0, len(inputs[0]), block):
-        parts = [part[first : first + block] for part in inputs]
-        plan = list(tile.plan(len(parts[0])))
-        padded = _padded(parts, plan[-1][0] + plan[-1][2])
-        for start, stop, size in plan:
-            yield first + start, first + stop, tuple([part[start : start + size] for part in padded])
+    """The rows of each pass, start:stop, and its inputs."""
+    for start, stop, size in tile.plan(len(inputs[0])):
+        parts = tuple([part[start:stop] for part in inputs])
+        yield start, stop, parts if stop - start == size else _padded(parts, size)
 
 
-def _together(tile: Tile, inputs: Arrays) -> int:
-    """How many passes' inputs are copied at once: one, where the next one's would not begin at an aligned place."""
-    sizes = [tile.largest * prod(part.shape[1:]) * part.itemsize for part in inputs]
-    return 1 if any(size % ALIGNED for size in sizes) else max(1, _BLOCK_BYTES // max(sum(sizes), 1))
-
-
-def _padded(inputs: Sequence[np.ndarray], size: int) -> Arrays:
-    """Fresh, aligned arrays of ``size`` rows. Copies of the last row fill them up: they are in the graph's domain."""
-    padded = aligned([((size, *part.shape[1:]), part.dtype) for part in inputs])
-    for part, whole in zip(inputs, padded, strict=True):
-        whole[: len(part)] = part
-        whole[len(part) :] = part[-1]
-    return tuple(padded)
+def _padded(inputs: Arrays, size: int) -> Arrays:
+    """``size`` rows. Copies of the last row fill them up: they are in the graph's domain."""
+    return tuple([part[np.minimum(np.arange(size), len(part) - 1)] for part in inputs])

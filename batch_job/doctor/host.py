@@ -1,6 +1,5 @@
 """This machine: cores and threads, open files, disk, clock."""
 
-import os
 import resource
 import shutil
 import tempfile
@@ -13,6 +12,7 @@ from batch_job.doctor.finding import Check, Verdict, failure, mebibytes, note, o
 from batch_job.schedule import Nights
 from batch_job.schedule_health import stamp
 from shared.clock import Clock
+from shared.host import cores
 from shared.settings import Settings
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -38,10 +38,10 @@ class Host:
 
 def cores_and_threads(host: Host) -> Iterator[Verdict]:
     workers, threads = host.settings.service.workers, host.settings.threads or 1
-    cores, quota = usable_cores(), cpu_quota(host.cgroup)
-    bound = cores if quota is None else min(cores, quota)
+    usable, quota = cores(), cpu_quota(host.cgroup)
+    bound = usable if quota is None else min(usable, quota)
     limit = "" if quota is None else f", of which the cgroup allows {quota:g}"
-    told = f"{workers} workers x {threads} threads of a pass = {workers * threads}, on {cores} cores{limit}"
+    told = f"{workers} workers x {threads} threads of a pass = {workers * threads}, on {usable} cores{limit}"
     if workers * threads > bound:
         step = f"lower FORESCORE_SERVICE__WORKERS or FORESCORE_THREADS to {max(1, int(bound))} together, or give cores"
         yield warning(told, step)
@@ -96,12 +96,6 @@ def clock_and_zone(host: Host) -> Iterator[Verdict]:
     due = Nights(schedule.cron, schedule.timezone).upcoming(datetime.fromtimestamp(now, UTC), 1)
     following = stamp(due[0].timestamp()) if due else "never"
     yield ok(f"it is {stamp(now)}; cron {schedule.cron!r} in {schedule.timezone} is next due at {following}")
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def cpu_quota(cgroup: Path) -> float | None:

@@ -1,5 +1,6 @@
 """Which rows do not count because another row of the same entity does."""
 
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from batch_job import duplicates
 from batch_job.duplicates import Survey, survey
-from batch_job.source import Source, open_source
+from batch_job.source import Keys, Source, open_source
 from shared.errors import ColumnRefused, DuplicateIds
 
 
@@ -43,6 +44,24 @@ def test_duplicates_are_refused_unless_told_what_counts(tmp_path: Path) -> None:
     table = pa.table({"id": [1, 2, 3, 4, 5, 4, 3, 2, 1, 1]})
     with pytest.raises(DuplicateIds, match=r"^5 rows .* those of '1', '2', '3'; .*--order-by .*--duplicates last"):
         survey(source(tmp_path, table), "refuse", tmp_path / "spool")
+
+
+@pytest.mark.parametrize("rows", [0, 1, 200_000])
+def test_what_waits_for_the_first_ids_is_called_once(tmp_path: Path, rows: int) -> None:
+    """As soon as some ids went all the way, long before all of them did; where there are none, never."""
+    asked = source(tmp_path, pa.table({"id": pa.array(range(rows), pa.int64())}))
+    seen: list[int] = []
+    called: list[int] = []
+    batches = asked.id_batches
+
+    def watched(*, ordered: bool) -> Iterator[Keys]:
+        for keys in batches(ordered=ordered):
+            seen.append(len(keys.ids))
+            yield keys
+
+    object.__setattr__(asked, "id_batches", watched)
+    found = survey(asked, "refuse", tmp_path / "spool", under_way=lambda: called.append(sum(seen)))
+    assert (found.rows, sum(seen), len(called)) == (rows, rows, min(rows, 1))
 
 
 def test_the_last_row_counts_if_told(tmp_path: Path) -> None:

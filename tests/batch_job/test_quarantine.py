@@ -1,10 +1,13 @@
 """Forward passes with a time limit."""
 
+from threading import current_thread
+
 import numpy as np
 import pytest
 from support.doubles import DIES, HANGS, RAISES, misbehaving
 
 from batch_job import quarantine
+from batch_job.forward import Certified
 from batch_job.quarantine import TimedScores
 from shared.codes import Code, Rejection
 from shared.encode import Encoded
@@ -80,6 +83,24 @@ def test_a_bundle_that_does_not_open_is_raised() -> None:
         pytest.raises(ScoringError, match="closed"),
     ):
         scores.score_each(encoded(1))
+
+
+def test_nothing_is_opened_before_it_is_begun() -> None:
+    """Who begins lets a thread open the scores; once, however often; and what is never needed is never opened."""
+    opened: list[str] = []
+
+    def open_scores() -> Certified:
+        opened.append(current_thread().name)
+        return misbehaving()()
+
+    with TimedScores(open_scores, SECONDS) as scores:
+        pass
+    assert not opened
+    with TimedScores(open_scores, SECONDS) as scores:
+        scores.begin()
+        scores.begin()
+        assert fates(scores.score_each(encoded(7))) == ({1: 7.0}, {})
+    assert opened == ["forward-0"]
 
 
 def test_few_rows_have_less_time_than_a_chunk() -> None:

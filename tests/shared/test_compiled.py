@@ -14,13 +14,14 @@ from structlog.testing import capture_logs
 from support.bundles import entries_of, forge_graph
 from support.command import Command
 
-from shared import compiled
+from shared import compiled, container
 from shared.bundle import GRAPH, Bundle, load_bundle
 from shared.certify import ATOL, RTOL
 from shared.compiled import code_key
 from shared.encode import EncodedRow
 from shared.engine import EngineChoice, compile_bundle
 from shared.errors import EngineUnavailable, NotCertified, ScoringError
+from shared.memory import ALIGNED
 from shared.scorer import Scorer, open_scorer, score_each
 from shared.testing.bundles import PURCHASE_FEATURES, every_feature_table
 from shared.tile import Arrays, Forward
@@ -102,17 +103,34 @@ def test_a_failing_pass_tells_no_values(scorer: Scorer) -> None:
     assert caught.value.__cause__ is None
 
 
-def test_passes_too_large_to_be_copied_have_the_same_bits(scorer: Scorer) -> None:
-    """Small inputs are copied to where torch knows them, large and misplaced ones are given as they lie or copied."""
-    encoded = scorer.encoder.columns(every_feature_table(1024, seed=5))
-    inputs = encoded.inputs()
-    whole = scorer.forward(inputs)
-    assert sum(part.nbytes for part in inputs) > 64 * 1024
+@pytest.mark.parametrize("kept", [1, container._KEPT_BYTES])
+def test_inputs_have_the_same_bits_wherever_they_lie(
+    everything: Bundle, warm: EngineChoice, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    """A pass runs over copies, in memory that is kept or, of much, in new memory: neither where the inputs lie nor
+    whether they may be written matters, and they are not changed."""
+    monkeypatch.setattr(container, "_KEPT_BYTES", kept)
+    scorer = open_scorer(everything, device="cpu", engine=warm)
+    inputs = scorer.encoder.columns(every_feature_table(1024, seed=5)).inputs()
+    before = [part.tobytes() for part in inputs]
+    whole = scorer.forward(inputs).tobytes()
     tile = scorer.tile.rows
     apart = [scorer.forward(tuple(part[start : start + tile] for part in inputs)) for start in range(0, 1024, tile)]
+    shifted = tuple(_shifted(part) for part in inputs)
     for part in inputs:
         part.flags.writeable = False
-    assert np.concatenate(apart).tobytes() == whole.tobytes() == scorer.forward(inputs).tobytes()
+    assert np.concatenate(apart).tobytes() == whole
+    assert scorer.forward(inputs).tobytes() == scorer.forward(shifted).tobytes() == whole
+    assert [part.tobytes() for part in inputs] == before
+
+
+def _shifted(part: np.ndarray) -> np.ndarray:
+    """The same numbers, not where torch would have them."""
+    memory = np.empty(part.nbytes + ALIGNED, np.uint8)
+    start = -memory.ctypes.data % ALIGNED + part.itemsize
+    copy = np.ndarray(part.shape, part.dtype, memory, start)
+    copy[...] = part
+    return copy
 
 
 def test_a_warm_start_needs_torchs_library_alone(everything: Bundle, warm: EngineChoice, scorer: Scorer) -> None:
