@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from batch_job.manifest import RunManifest
 from batch_job.parts import part_digest, read_part, rows_with_id, score_names
-from batch_job.pipeline import Channel, ahead
+from batch_job.pipeline import ahead
 from batch_job.spool import Spool, sorting, taken_rows
 from shared.codes import Code
 from shared.errors import RunError
@@ -20,16 +20,13 @@ from shared.snapshot import Lookup, SnapshotMeta
 from shared.store.interfaces import PublishBatch
 
 PASS_ROWS = 250_000
-"""Rows that are sorted at once. Several tables of so many are in memory, here and where the snapshot's file is made."""
+"""Rows that are sorted at once. Several tables of so many are in memory."""
 
 SLAB_ROWS = 100_000
 SAMPLES = 200
 
 _WORDS = ("code", "field")
 _CODES = {code.text: int(code) for code in Code}
-
-Columns = tuple[pa.Array, pa.Array]
-"""Ids, without nulls, and their packed values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +72,8 @@ class Slabs:
     memory_rows: int = PASS_ROWS
     samples: dict[str, Lookup] = field(default_factory=dict)
 
-    def batches(self, beside: Channel[Columns] | None = None) -> Iterator[PublishBatch]:
-        """All entities, sorted by bucket, spooled to disk if they are many.
-
-        ``beside`` gets all of them too, in the order of the parts, before the first batch comes.
-        """
+    def batches(self) -> Iterator[PublishBatch]:
+        """All entities, sorted by bucket, spooled to disk if they are many."""
         passes = max(1, -(-self.meta.published // PASS_ROWS))
         stride = max(1, self.meta.published // SAMPLES)
         seen = 0
@@ -90,11 +84,7 @@ class Slabs:
                     seen += packed.num_rows
                     buckets = packed["bucket"].to_numpy().astype(np.uint64)
                     spool.add(packed, (buckets * passes // self.meta.buckets).astype(np.uint32))
-                    if beside is not None:
-                        beside.put((packed["id"].chunk(0), packed["value"].chunk(0)))
                     self.renew()
-            if beside is not None:
-                beside.end()
             for table in spool.tables():
                 for batch in sorted_slabs(table):
                     yield batch

@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batch_job.content import PASS_ROWS, SAMPLES, Columns, Content, Slabs, sorted_slabs
-from batch_job.pipeline import Channel
+from batch_job.content import PASS_ROWS, SAMPLES, Content, Slabs, sorted_slabs
 from batch_job.spool import MEMORY_ROWS, Spool
 from shared.layout import buckets_of, sizes, unpack
 from shared.snapshot import ENTITIES_PER_BUCKET, Lookup, SnapshotMeta
@@ -43,11 +42,8 @@ class Copy:
     entities: int = 0
     samples: dict[str, Lookup] = field(default_factory=dict)
 
-    def batches(self, beside: Channel[Columns] | None = None) -> Iterator[PublishBatch]:
-        """All entities, sorted by bucket, spooled to disk if they are many. StoreCorrupt if the base is not whole.
-
-        ``beside`` gets each batch too.
-        """
+    def batches(self) -> Iterator[PublishBatch]:
+        """All entities, sorted by bucket, spooled to disk if they are many. StoreCorrupt if the base is not whole."""
         passes = -(-self.meta.buckets * ENTITIES_PER_BUCKET // PASS_ROWS)
         with Spool(self.content.run_dir / "spool-copy", passes, memory_rows=self.memory_rows) as spool:
             for table in self._rows():
@@ -58,12 +54,8 @@ class Copy:
                 for batch in sorted_slabs(_merged(table)):
                     self._sample(batch.ids, batch.values)
                     self.entities += len(batch)
-                    if beside is not None:
-                        beside.put((batch.ids, batch.values))
                     yield batch
                     self.renew()
-        if beside is not None:
-            beside.end()
 
     def _rows(self) -> Iterator[pa.Table]:
         own = Slabs(self.content, packing(self.meta, self.content), self.renew, memory_rows=self.memory_rows)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from batch_job.atomic import writable
-from batch_job.content import Columns, Content, Slabs
+from batch_job.content import Content, Slabs
 from batch_job.copying import Copy
 from batch_job.garbage import old_objects_left_out
 from batch_job.gates import histograms_of
@@ -124,11 +124,11 @@ def _name_after(snapshot: str, manifest: RunManifest, means: Means, scored_at: i
 
 
 class _Entities(Protocol):
-    """What goes into a snapshot, and beside it into its file; ``samples``, once all were given: what must come back."""
+    """What goes into a snapshot, and into its file; ``samples``, once all were given: what must come back."""
 
     samples: dict[str, Lookup]
 
-    def batches(self, beside: Channel[Columns] | None = None) -> Iterator[PublishBatch]: ...
+    def batches(self) -> Iterator[PublishBatch]: ...
 
 
 @dataclass(slots=True)
@@ -223,15 +223,17 @@ class _Publication(Publication):
         self.store.writer.begin(meta)
         self.step("snapshot begun")
         with self._file().beside(meta, self.renew) as beside:
-            with ahead(entities.batches(beside)) as ready:
-                written = self.store.writer.fill(meta, self._told(ready))
+            with ahead(entities.batches()) as ready:
+                written = self.store.writer.fill(meta, self._told(ready, beside))
             self._verify(meta, max(written, meta.published), entities.samples)
         self.step("verified")
 
-    def _told(self, batches: Iterator[PublishBatch]) -> Iterator[PublishBatch]:
+    def _told(self, batches: Iterator[PublishBatch], beside: Channel[PublishBatch]) -> Iterator[PublishBatch]:
         for batch in batches:
+            beside.put(batch)
             yield batch
             self.step("slab written")
+        beside.end()
 
     def _file(self) -> SnapshotFileStep:
         return SnapshotFileStep(self.run_dir, self.manifest, self.store, self.means)

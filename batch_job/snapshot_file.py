@@ -17,7 +17,7 @@ import orjson
 import structlog
 
 from batch_job.atomic import sync_folder, write_atomic
-from batch_job.content import Columns, Content, Slabs
+from batch_job.content import Content, Slabs
 from batch_job.into import Into
 from batch_job.job import Means
 from batch_job.manifest import RunManifest
@@ -29,12 +29,11 @@ from shared.snapshot import SnapshotMeta
 from shared.snapshot_file import open_snapshot_file
 from shared.snapshot_file_layout import FILE, NEXT
 from shared.snapshot_file_record import Entry, Record, find_file, read_record, record_path
-from shared.store.interfaces import SnapshotWriter, Store
+from shared.store.interfaces import PublishBatch, SnapshotWriter, Store
 from shared.telemetry import Logger
 
 _log: Logger = structlog.get_logger()
 
-Rows = Iterator[Columns]
 BUCKETS_READ = 1000
 _LOCK = ".active.lock"
 
@@ -48,16 +47,16 @@ class SnapshotFileStep:
     store: Store
     means: Means
 
-    def beside(self, meta: SnapshotMeta, renew: Callable[[], None]) -> AbstractContextManager[Channel[Columns]]:
-        """Takes what goes into the store, in any order, and writes the file of all of it while the store is filled."""
+    def beside(self, meta: SnapshotMeta, renew: Callable[[], None]) -> AbstractContextManager[Channel[PublishBatch]]:
+        """Takes what goes into the store, and writes the file of all of it while the store is filled."""
 
-        def work(rows: Channel[Columns]) -> None:
+        def work(batches: Channel[PublishBatch]) -> None:
             def going() -> None:
-                rows.require_going()
+                batches.require_going()
                 renew()
 
             with self._spare(meta.snapshot):
-                write_snapshot_file(self.run_dir / NEXT, meta, rows, self._stepping(going))
+                write_snapshot_file(self.run_dir / NEXT, meta, batches, self._stepping(going))
 
         return aside(work)
 
@@ -74,8 +73,8 @@ class SnapshotFileStep:
         if row is None or self._path_of(row.meta) is not None:
             return
         with self._spare(snapshot):
-            rows = self._rows(row.meta, renew)
-            write_snapshot_file(self.run_dir / NEXT, row.meta, rows, self._stepping(renew))
+            batches = self._batches(row.meta, renew)
+            write_snapshot_file(self.run_dir / NEXT, row.meta, batches, self._stepping(renew))
 
     def record(self, snapshot: str) -> None:
         """Puts the file in its place and records it as that of the active snapshot; writes it, if it is not there."""
@@ -120,24 +119,22 @@ class SnapshotFileStep:
                     return path
         return None
 
-    def _rows(self, meta: SnapshotMeta, renew: Callable[[], None]) -> Rows:
+    def _batches(self, meta: SnapshotMeta, renew: Callable[[], None]) -> Iterator[PublishBatch]:
         if self.manifest.into in {Into.NEW, Into.ACTIVE}:
-            return rows_of_store(meta, self.store.writer, renew)
-        return rows_of_parts(Content(self.run_dir, self.manifest), meta, renew)
+            return batches_of_store(meta, self.store.writer, renew)
+        return batches_of_parts(Content(self.run_dir, self.manifest), meta, renew)
 
 
-def rows_of_parts(content: Content, meta: SnapshotMeta, renew: Callable[[], None]) -> Rows:
-    """Ids and packed values of a run that stands alone."""
+def batches_of_parts(content: Content, meta: SnapshotMeta, renew: Callable[[], None]) -> Iterator[PublishBatch]:
+    """The entities of a run that stands alone."""
     content.require_unchanged()
-    for batch in Slabs(content, meta, renew=renew).batches():
-        yield batch.ids, batch.values
+    yield from Slabs(content, meta, renew=renew).batches()
 
 
-def rows_of_store(meta: SnapshotMeta, writer: SnapshotWriter, renew: Callable[[], None]) -> Rows:
+def batches_of_store(meta: SnapshotMeta, writer: SnapshotWriter, renew: Callable[[], None]) -> Iterator[PublishBatch]:
     """All that the store has of the snapshot, online scores too."""
     for first in range(0, meta.buckets, BUCKETS_READ):
-        batch = writer.read_buckets(meta, range(first, min(first + BUCKETS_READ, meta.buckets)))
-        yield batch.ids, batch.values
+        yield writer.read_buckets(meta, range(first, min(first + BUCKETS_READ, meta.buckets)))
         renew()
 
 

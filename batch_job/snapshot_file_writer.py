@@ -1,6 +1,7 @@
-"""Writes the file of a snapshot: rows in any order become batches that are sorted by the hash of their ids.
+"""Writes the file of a snapshot: entities in the order of their buckets, as the store gets them, become its batches.
 
-Memory is bounded by the spool, however many rows there are, and the bytes are the same whatever their order was.
+Memory is bounded by the batches, however many entities there are. Those of one bucket may come in any order, and in
+several batches: the bytes are the same.
 """
 
 import hashlib
@@ -12,9 +13,10 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from batch_job.atomic import no_step, write_atomic
-from batch_job.spool import Spool, taken_rows
+from batch_job.spool import taken_rows
 from shared.snapshot import SnapshotMeta
 from shared.snapshot_file_layout import (
     BATCH_ROWS,
@@ -27,35 +29,24 @@ from shared.snapshot_file_layout import (
     head_of,
     schema_of,
 )
-
-PASS_ROWS = 250_000
-"""Rows that are sorted at once."""
-
-SPOOL = "spool-file"
+from shared.store.interfaces import PublishBatch
 
 
 def write_snapshot_file(
     path: Path,
     meta: SnapshotMeta,
-    rows: Iterable[tuple[pa.Array, pa.Array]],
+    batches: Iterable[PublishBatch],
     step: Callable[[str], None] = no_step,
     *,
     batch_rows: int = BATCH_ROWS,
-    memory_rows: int = PASS_ROWS,
 ) -> int:
     """Puts the file there, whole or not at all, and returns its rows.
 
-    ``rows``: ids (text, no nulls, each once) and their packed values, in columns of any length.
+    ``batches``: each entity once, in the order of their buckets; ValueError if they are in another.
     """
-    passes = max(1, -(-meta.published // PASS_ROWS))
-    with Spool(path.parent / SPOOL, passes, memory_rows=memory_rows) as spool:
-        for ids, values in rows:
-            hashes = hashes_of(ids)
-            columns = {"hash": hashes, "id": ids.cast(pa.binary()), "value": values.cast(pa.binary())}
-            spool.add(pa.table(columns), _partition(hashes, passes))
-        body = _Body(meta, batch_rows, step)
-        write_atomic(path, lambda file: body.fill(file, _sorted(spool)), step)
-        return body.rows
+    body = _Body(meta, batch_rows, step)
+    write_atomic(path, lambda file: body.fill(file, _sorted(batches)), step)
+    return body.rows
 
 
 class _Body:
@@ -104,22 +95,46 @@ class _Counting(io.RawIOBase):
         return written
 
 
-def _partition(hashes: npt.NDArray[np.uint64], passes: int) -> npt.NDArray[np.uint32]:
-    """The part of the hashes' range that each lies in."""
-    return ((hashes >> np.uint64(32)) * np.uint64(passes) >> np.uint64(32)).astype(np.uint32)
+def _sorted(batches: Iterable[PublishBatch]) -> Iterator[pa.Table]:
+    """The rows in order. A batch's last bucket may go on in the next one: it waits for that."""
+    waiting: list[pa.Table] = []
+    last = 0
+    for batch in batches:
+        if not len(batch):
+            continue
+        if int(batch.buckets[0]) < last:
+            raise ValueError("the entities must come in the order of their buckets")
+        last = int(batch.buckets[-1])
+        table, whole = _table(batch), int(np.searchsorted(batch.buckets, last))
+        if whole:
+            yield _in_order([*waiting, table.slice(0, whole)])
+            waiting = []
+        waiting.append(table.slice(whole))
+    if waiting:
+        yield _in_order(waiting)
 
 
-def _sorted(spool: Spool) -> Iterator[pa.Table]:
-    for table in spool.tables():
-        whole = table.combine_chunks()
-        yield taken_rows(whole, _order(whole["hash"].to_numpy()))
+def _table(batch: PublishBatch) -> pa.Table:
+    ids, values = batch.ids.cast(pa.binary()), batch.values.cast(pa.binary())
+    return pa.table({"hash": hashes_of(ids, batch.buckets), "id": ids, "value": values})
 
 
-def _order(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """The stable order, which is slower to find, and the same where no two hashes are equal."""
+def _in_order(tables: list[pa.Table]) -> pa.Table:
+    """The rows sorted by their hashes, those of one hash by their ids."""
+    table = pa.concat_tables(tables).combine_chunks()
+    hashes = table["hash"].to_numpy()
     order = np.argsort(hashes)
     found = hashes[order]
-    return np.argsort(hashes, kind="stable") if (found[1:] == found[:-1]).any() else order
+    again = found[1:] == found[:-1]
+    if again.any():
+        shared = np.flatnonzero(np.append(again, False) | np.insert(again, 0, False))
+        order[shared] = order[shared][_by_hash_and_id(table.take(pa.array(order[shared])))]
+    return taken_rows(table, order)
+
+
+def _by_hash_and_id(table: pa.Table) -> npt.NDArray[np.int64]:
+    order: npt.NDArray[np.int64] = pc.sort_indices(table, [("hash", "ascending"), ("id", "ascending")]).to_numpy()
+    return order
 
 
 def _even(tables: Iterator[pa.Table], rows: int) -> Iterator[pa.Table]:

@@ -18,10 +18,9 @@ them together on a cluster. Buckets and features carry no tag, so that they spre
 import math
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
 from zlib import crc32
 
 import numpy as np
@@ -40,8 +39,6 @@ NO_FIELD = 0xFFFF
 MARKER_FIELD = b""
 MARKER_VALUE = b"1"
 
-Words: TypeAlias = npt.NDArray[Any]
-Word: TypeAlias = np.uint32 | np.uint64
 
 _FOLDED_ROWS = 1 << 14
 _HEAD = struct.Struct("<BBI")
@@ -134,33 +131,13 @@ def buckets_of(ids: pa.Array, buckets: int) -> npt.NDArray[np.uint32]:
 
 def crc32_column(column: pa.Array) -> npt.NDArray[np.uint32]:
     """CRC-32 (ISO 3309, as in zlib) of each text or value of a column without nulls: uint32 [rows]."""
-    return _folded_in_blocks(column, np.dtype(np.uint32), _crc32)
-
-
-def fold_bytes(column: pa.Array, start: Word, step: Callable[[Words, Bytes], Words]) -> Words:
-    """For each text or value of a column without nulls: ``step`` applied to ``start`` and its bytes, one by one.
-
-    [rows], of the type of ``start``.
-    """
-
-    def fold(matrix: Bytes) -> Words:
-        state = np.full(len(matrix), start)
-        for bytes_ in matrix.T:
-            state = step(state, bytes_)
-        return state
-
-    return _folded_in_blocks(column, start.dtype, fold)
-
-
-def _folded_in_blocks(column: pa.Array, kind: "np.dtype[Any]", fold: Callable[[Bytes], Words]) -> Words:
-    """``fold`` of the bytes [rows, size] of all texts of one size, in blocks that stay in the CPU's cache."""
     texts = Texts.of(column)
-    folded = np.empty(len(texts), kind)
+    folded = np.empty(len(texts), np.uint32)
     for size in np.unique(texts.sizes).tolist():
         rows = np.flatnonzero(texts.sizes == size)
         matrix = texts.matrix(None if len(rows) == len(texts) else rows, size)
-        for first in range(0, len(rows), _FOLDED_ROWS):
-            folded[rows[first : first + _FOLDED_ROWS]] = fold(matrix[first : first + _FOLDED_ROWS])
+        for first in range(0, len(rows), _FOLDED_ROWS):  # blocks that stay in the processor's cache
+            folded[rows[first : first + _FOLDED_ROWS]] = _crc32(matrix[first : first + _FOLDED_ROWS])
     return folded
 
 
@@ -278,7 +255,7 @@ def _crc32_tables() -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
     return one, one[after & 0xFF] ^ (after >> 8)
 
 
-def _crc32(matrix: Bytes) -> Words:
+def _crc32(matrix: Bytes) -> npt.NDArray[np.uint32]:
     """Of each row of uint8 [rows, size]: two bytes at a time, which takes half as long as one by one."""
     one, two = _crc32_tables()
     even = matrix.shape[1] // 2 * 2

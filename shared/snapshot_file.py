@@ -45,10 +45,9 @@ class Row:
     value: bytes
     check: int
 
-    @property
-    def is_whole(self) -> bool:
+    def is_whole(self, buckets: int) -> bool:
         """Whether the hash is the id's and the check the value's."""
-        return self.hash == hash_of(self.id) and self.check == check_of(self.value, self.hash)
+        return self.hash == hash_of(self.id, buckets) and self.check == check_of(self.value, self.hash)
 
 
 class Batch:
@@ -125,7 +124,7 @@ class SnapshotFile:
 
     def _look_up(self, entity_id: bytes) -> Lookup:
         try:
-            return self._found(entity_id, hash_of(entity_id))
+            return self._found(entity_id, hash_of(entity_id, self.meta.buckets))
         except _BROKEN:
             return CORRUPT
 
@@ -133,14 +132,14 @@ class SnapshotFile:
         first = place = self._place(wanted)
         while place < self.rows:
             row = self._row(place)
-            if not row.is_whole or row.hash < wanted:
+            if not row.is_whole(self.meta.buckets) or row.hash < wanted:
                 return CORRUPT
             if row.hash > wanted:
                 break
             if row.id == entity_id:
                 return unpack(row.value, len(self.meta.columns), self.meta.fields)
             place += 1
-        if first > 0 and not ((before := self._row(first - 1)).is_whole and before.hash < wanted):
+        if first > 0 and not ((before := self._row(first - 1)).is_whole(self.meta.buckets) and before.hash < wanted):
             return CORRUPT
         return Absent()
 

@@ -1,17 +1,19 @@
 """How a snapshot lies in a file of its own, ``snapshot.arrow``: an Arrow IPC file, uncompressed, to be memory-mapped.
 
-The rows are sorted by a hash of the entity id, to be found by binary search, and lie in batches of equal size::
+The rows are sorted by where the store has them, so that they need be sorted once for both, and are found by binary
+search. They lie in batches of equal size::
 
-    hash    uint64   FNV-1a, 64 bits, of the id's UTF-8 bytes
+    hash    uint64   the entity's bucket in the store, and CRC-32 of the id's UTF-8 bytes in the low half
     id      binary   the entity id
     value   binary   the packed value, as it lies in the store (``shared.layout``)
     check   uint32   CRC-32 of the value, exclusive-or the low half of the hash
 
 ``hash`` binds a row to its id and ``check`` a value to its row: bytes that changed on the disk are known as such, and
-are never another entity's score. Each batch carries its ``number``. The last one has no rows and the ``seal``: how many
-rows there are, the sha256 of all bytes before it, and of the metadata, which is the snapshot's own.
+are never another entity's score. Rows of one hash are sorted by their ids. Each batch carries its ``number``. The last
+one has no rows and the ``seal``: how many rows there are, the sha256 of all bytes before it, and of the metadata, which
+is the snapshot's own.
 
-Vectors of the hash: ``""`` cbf29ce484222325, ``"a"`` af63dc4c8601ec8c, ``"foobar"`` 85944171f73967e8.
+Hashes where there are 1000 buckets: ``"C0042"`` 37a7ecc6ac2, ``"foobar"`` 459ef61f95, ``"ä"`` 2370b5f183.
 """
 
 import hashlib
@@ -24,7 +26,7 @@ import orjson
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from shared.layout import crc32_column, fold_bytes
+from shared.layout import crc32_column
 from shared.snapshot import SnapshotMeta
 
 FILE = "snapshot.arrow"
@@ -32,11 +34,12 @@ NEXT = "snapshot.next.arrow"
 """Under which it waits for its snapshot to be promoted."""
 PATTERN = "*/snapshot*.arrow"
 """Both, in the folder of all runs."""
-FORMAT = b"1"
+FORMAT = b"2"
 BATCH_ROWS = 1 << 17
 """About 5 MB: what is in memory while a file is written, and so few batches that all of them are found quickly."""
 
-_BASIS, _PRIME, _MASK = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1
+_LOW_BITS = 32
+_LOW = (1 << _LOW_BITS) - 1
 _FORMAT_KEY, _META_KEY = b"forescore.format", b"forescore.snapshot"
 NUMBER_KEY, SEAL_KEY = b"number", b"seal"
 _FIELDS = (("hash", pa.uint64()), ("id", pa.binary()), ("value", pa.binary()), ("check", pa.uint32()))
@@ -83,27 +86,25 @@ class Seal(BaseModel):
         return orjson.dumps(self.model_dump())
 
 
-def hash_of(entity_id: bytes) -> int:
-    """FNV-1a with 64 bits (RFC 9923)."""
-    found = _BASIS
-    for byte in entity_id:
-        found = ((found ^ byte) * _PRIME) & _MASK
-    return found
+def hash_of(entity_id: bytes, buckets: int) -> int:
+    """By what a row is found in the file of a snapshot with so many buckets."""
+    folded = crc32(entity_id)
+    return folded % buckets << _LOW_BITS | folded
 
 
-def hashes_of(ids: pa.Array) -> npt.NDArray[np.uint64]:
-    """``hash_of`` for a column of texts without nulls: uint64 [rows]."""
-    return fold_bytes(ids, np.uint64(_BASIS), lambda found, byte: (found ^ byte) * np.uint64(_PRIME))
+def hashes_of(ids: pa.Array, buckets: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint64]:
+    """``hash_of`` for a column of texts without nulls and the bucket of each: uint64 [rows]."""
+    return buckets.astype(np.uint64) << np.uint64(_LOW_BITS) | crc32_column(ids)
 
 
 def check_of(value: bytes, of: int) -> int:
     """What stands beside the value of the row whose id has the hash ``of``."""
-    return crc32(value) ^ (of & 0xFFFFFFFF)
+    return crc32(value) ^ (of & _LOW)
 
 
 def checks_of(values: pa.Array, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint32]:
     """``check_of`` for columns: uint32 [rows]."""
-    return crc32_column(values) ^ (hashes & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    return crc32_column(values) ^ (hashes & np.uint64(_LOW)).astype(np.uint32)
 
 
 def schema_of(meta: SnapshotMeta) -> pa.Schema:

@@ -2,14 +2,14 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 import structlog
-from support.snapshots import promote, rollback, snapshot_meta
+from support.snapshots import promote, publish_batch, rollback, snapshot_meta
 
 from batch_job import snapshot_file_writer
 from batch_job.atomic import write_atomic
@@ -27,7 +27,7 @@ from shared.snapshot import Lookup, SnapshotMeta
 from shared.snapshot_file import open_snapshot_file
 from shared.snapshot_file_layout import FILE, NEXT
 from shared.snapshot_file_record import find_file, open_newest, read_record, record_path
-from shared.store.interfaces import OnlineScore
+from shared.store.interfaces import OnlineScore, PublishBatch
 from shared.testing.clock import FrozenClock
 from shared.testing.store import MemoryStore
 
@@ -222,20 +222,25 @@ def test_a_run_elsewhere_is_recorded_by_its_whole_path(bench: Bench, tmp_path: P
     assert bench.recorded() == out / FILE
 
 
-def test_memory_is_bounded_by_the_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many rows there are, no table that is sorted holds many more than a pass."""
+def test_memory_is_bounded_by_the_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many rows there are, no table that is sorted holds many more than a batch."""
     seen: list[int] = []
     real = snapshot_file_writer._sorted
 
-    def watched(spool: snapshot_file_writer.Spool) -> Iterator[pa.Table]:
-        for table in real(spool):
+    def watched(batches: Iterable[PublishBatch]) -> Iterator[pa.Table]:
+        for table in real(batches):
             seen.append(table.num_rows)
             yield table
 
     monkeypatch.setattr(snapshot_file_writer, "_sorted", watched)
-    monkeypatch.setattr(snapshot_file_writer, "PASS_ROWS", 1000)
-    values = pa.array([b"0123456789"] * 500)
-    rows = [(pa.array([f"C{first + n}" for n in range(500)]), values) for first in range(0, 10_000, 500)]
-    write_snapshot_file(tmp_path / FILE, snapshot_meta(entities=10_000), rows, memory_rows=1000)
+    meta = snapshot_meta(entities=10_000)
+    whole = publish_batch(meta, {f"C{number}": 0.5 for number in range(10_000)})
+    batches = [
+        PublishBatch(
+            ids=whole.ids[first:][:500], buckets=whole.buckets[first:][:500], values=whole.values[first:][:500]
+        )
+        for first in range(0, 10_000, 500)
+    ]
+    write_snapshot_file(tmp_path / FILE, meta, batches, batch_rows=1000)
     assert sum(seen) == 10_000
-    assert max(seen) < 2000
+    assert max(seen) < 1000

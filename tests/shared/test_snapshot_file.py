@@ -1,6 +1,7 @@
 import random
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,13 +15,16 @@ from batch_job.snapshot_file_writer import write_snapshot_file
 from shared import snapshot_file, snapshot_file_layout
 from shared.codes import Code
 from shared.errors import SnapshotFileCorrupt
+from shared.layout import bucket_of, buckets_of
 from shared.snapshot import Absent, Found, KnownRejected, Lookup, Lost
 from shared.snapshot_file import open_snapshot_file
 from shared.snapshot_file_layout import check_of, checks_of, hash_of, hashes_of
+from shared.store.interfaces import PublishBatch
 
 SCORES = {f"C{number}": number / 64 for number in range(21)} | {"ü/ {}": 0.5}
 REJECTED = {"r": (Code.NOT_A_NUMBER, 1)}
 STRANGERS = ("", "C", "C21", "c1", "zzz")
+META = snapshot_meta(entities=23)
 EXPECTED: dict[str, Lookup] = {
     **{name: Found(scores=(score,), scored_at=1_700_000_000, online=False) for name, score in SCORES.items()},
     "r": KnownRejected(code=Code.NOT_A_NUMBER, field="returns", scored_at=1_700_000_000),
@@ -51,20 +55,22 @@ def _require_no_lie(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("", 0xCBF29CE484222325), ("a", 0xAF63DC4C8601EC8C), ("foobar", 0x85944171F73967E8)]
+    ("text", "expected"), [("", 0), ("C0042", 0x37A7ECC6AC2), ("foobar", 0x459EF61F95), ("ä", 0x2370B5F183)]
 )
-def test_the_hash_is_the_published_one(text: str, expected: int) -> None:
-    """FNV-1a with 64 bits, by the vectors of its authors: files outlive the program that wrote them."""
-    assert hash_of(text.encode()) == expected
+def test_the_hash_is_the_one_of_the_format(text: str, expected: int) -> None:
+    """Files outlive the program that wrote them. Its high half is the entity's bucket in the store."""
+    assert hash_of(text.encode(), 1000) == expected
+    assert expected >> 32 == bucket_of(text, 1000)
 
 
 @settings(max_examples=25)
-@given(st.lists(st.text(max_size=20), max_size=12), st.data())
-def test_columns_are_hashed_and_checked_as_single_ids_are(texts: list[str], data: st.DataObject) -> None:
+@given(st.lists(st.text(max_size=20), max_size=12), st.integers(1, 2**32 - 1), st.data())
+def test_columns_are_hashed_and_checked_as_single_ids_are(texts: list[str], buckets: int, data: st.DataObject) -> None:
     """Writer and reader agree on every id and every value."""
     values = [data.draw(st.binary(max_size=12)) for _ in texts]
-    hashes = hashes_of(pa.array(texts, pa.string()))
-    assert hashes.tolist() == [hash_of(text.encode()) for text in texts]
+    ids = pa.array(texts, pa.string())
+    hashes = hashes_of(ids, buckets_of(ids, buckets))
+    assert hashes.tolist() == [hash_of(text.encode(), buckets) for text in texts]
     checks = checks_of(pa.array(values, pa.binary()), hashes)
     assert checks.tolist() == [check_of(value, int(of)) for value, of in zip(values, hashes, strict=True)]
 
@@ -84,32 +90,58 @@ def test_a_file_of_nobody_knows_nobody(tmp_path: Path) -> None:
 def test_ids_of_one_hash_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The id decides, however many share its hash, across the borders of batches too."""
 
-    def few(entity_id: bytes) -> int:
-        return hash_of(entity_id) % 3
+    def few(entity_id: bytes, buckets: int) -> int:
+        return hash_of(entity_id, buckets) >> 32
 
     monkeypatch.setattr(snapshot_file, "hash_of", few)
-    monkeypatch.setattr(snapshot_file_writer, "hashes_of", lambda ids: hashes_of(ids) % 3)
-    write_file(tmp_path / "snapshot.arrow", SCORES, REJECTED, batch_rows=4)
+    monkeypatch.setattr(
+        snapshot_file_writer, "hashes_of", lambda ids, buckets: hashes_of(ids, buckets) >> np.uint64(32)
+    )
+    write_file(tmp_path / "snapshot.arrow", SCORES, REJECTED, meta=META.model_copy(update={"buckets": 3}), batch_rows=4)
     assert _answers(tmp_path / "snapshot.arrow") == EXPECTED
 
 
-def test_the_same_rows_are_the_same_bytes(path: Path, tmp_path: Path) -> None:
-    """In whatever order and through however many passes they came."""
-    batch = publish_batch(snapshot_meta(entities=23), SCORES, REJECTED)
-    pieces = [(batch.ids.slice(place, 3), batch.values.slice(place, 3)) for place in range(0, 23, 3)]
-    for number, memory_rows in enumerate((1, 10**6)):
-        other = tmp_path / f"{number}.arrow"
-        meta = snapshot_meta(entities=23)
-        assert write_snapshot_file(other, meta, reversed(pieces), batch_rows=4, memory_rows=memory_rows) == 23
-        assert other.read_bytes() == path.read_bytes()
-    assert not (tmp_path / "spool-file").exists()
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 40])
+def test_the_same_rows_are_the_same_bytes(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rows: int,
+    shared: bool,  # noqa: FBT001
+) -> None:
+    """In batches of whatever size, and in whatever order within a bucket, hashes that several ids share among them."""
+    if shared:
+        monkeypatch.setattr(snapshot_file_writer, "hashes_of", lambda ids, buckets: buckets.astype(np.uint64))
+    meta = META.model_copy(update={"buckets": 3})
+    write_file(tmp_path / "snapshot.arrow", SCORES, REJECTED, meta=meta, batch_rows=4)
+    whole = publish_batch(meta, SCORES, REJECTED)
+    order = np.lexsort((np.random.default_rng(rows).permutation(len(whole)), whole.buckets))
+    ids, values = whole.ids.take(pa.array(order)), whole.values.take(pa.array(order))
+    pieces = [
+        PublishBatch(ids=ids[first:][:rows], buckets=whole.buckets[first:][:rows], values=values[first:][:rows])
+        for first in range(0, len(whole) + 1, rows)
+    ]
+    other = tmp_path / "other.arrow"
+    assert write_snapshot_file(other, meta, pieces, batch_rows=4) == 23
+    assert other.read_bytes() == (tmp_path / "snapshot.arrow").read_bytes()
 
 
-def test_passes_follow_the_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that is written in several passes is sorted as a whole."""
-    monkeypatch.setattr(snapshot_file_writer, "PASS_ROWS", 5)
-    write_file(tmp_path / "snapshot.arrow", SCORES, REJECTED, batch_rows=4)
-    assert _answers(tmp_path / "snapshot.arrow") == EXPECTED
+def test_batches_in_another_order_are_refused(tmp_path: Path) -> None:
+    """What is not sorted could not be found again; and no half of a file is left."""
+    meta = META.model_copy(update={"buckets": 2})
+    whole = publish_batch(meta, SCORES, REJECTED)
+    first, second = (whole.buckets == bucket for bucket in (0, 1))
+    halves = [
+        PublishBatch(
+            ids=whole.ids.filter(pa.array(half)),
+            buckets=whole.buckets[half],
+            values=whole.values.filter(pa.array(half)),
+        )
+        for half in (second, first)
+    ]
+    with pytest.raises(ValueError, match="in the order of their buckets"):
+        write_snapshot_file(tmp_path / "snapshot.arrow", meta, halves)
+    assert not list(tmp_path.iterdir())
 
 
 def test_any_byte_that_changes_is_found_out(path: Path) -> None:

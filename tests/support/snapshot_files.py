@@ -5,7 +5,7 @@ from pathlib import Path
 
 from support.snapshots import publish_batch, snapshot_meta
 
-from batch_job.snapshot_file import record_active, rows_of_store
+from batch_job.snapshot_file import batches_of_store, record_active
 from batch_job.snapshot_file_writer import write_snapshot_file
 from shared.codes import Code
 from shared.snapshot import SnapshotMeta
@@ -25,7 +25,7 @@ def write_file(
     path.parent.mkdir(parents=True, exist_ok=True)
     known = meta or snapshot_meta(entities=len(scores) + len(rejected or {}))
     batch = publish_batch(known, scores, rejected)
-    write_snapshot_file(path, known, [(batch.ids, batch.values)], batch_rows=batch_rows)
+    write_snapshot_file(path, known, [batch], batch_rows=batch_rows)
     return known
 
 
@@ -33,6 +33,6 @@ def leave_file(runs: Path, store: Store, meta: SnapshotMeta, run: str = "run") -
     """Writes the file of a snapshot that is in the store, and records what is active, as a publication does."""
     path = runs / run / FILE
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_snapshot_file(path, meta, rows_of_store(meta, store.writer, lambda: None))
+    write_snapshot_file(path, meta, batches_of_store(meta, store.writer, lambda: None))
     record_active(runs, meta.model, store, path.parent)
     return path
