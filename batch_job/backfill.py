@@ -12,6 +12,7 @@ import typer
 
 from batch_job.dry_run import DryRun, dry_run
 from batch_job.duplicates import Duplicates
+from batch_job.garbage import old_objects_left_out
 from batch_job.gates import RejectionLimit
 from batch_job.into import Into
 from batch_job.job import Job, Means, open_job
@@ -57,6 +58,7 @@ class Options:
     as_json: bool
 
 
+@old_objects_left_out()
 def run(options: Options) -> None:
     """The command. What goes wrong is raised as the error that says so."""
     settings = load_settings()

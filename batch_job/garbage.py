@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def old_objects_left_out() -> Iterator[None]:
-    """For the block, and for all threads. Where somebody else has done so already, it stays as it is."""
+    """For the block or the function, and for all threads. Where somebody has done so already, it stays as it is."""
     if gc.get_freeze_count():
         yield
         return

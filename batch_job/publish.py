@@ -37,6 +37,7 @@ from shared.store.interfaces import PublishBatch, Store
 from shared.ulid import ENTROPY_BYTES, ulid, ulid_milliseconds
 
 
+@old_objects_left_out()
 def publish_run(
     run_dir: Path, store: Store, means: Means, lease: Lease | None = None, *, into: Into = Into.ALONE
 ) -> RunManifest:
@@ -47,7 +48,7 @@ def publish_run(
     snapshot, which it is to join, is of another model. A run that was promoted and is still in the store is left
     alone; one that the store lost is published again, under a new name.
     """
-    with writable(run_dir), run_lock(run_dir), old_objects_left_out():
+    with writable(run_dir), run_lock(run_dir):
         manifest = read_manifest(run_dir)
         if manifest is None or not manifest.done or manifest.golden_digest is None:
             raise RunError(f"{run_dir}: holds no scored run; run the backfill first")

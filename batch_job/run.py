@@ -37,6 +37,7 @@ from shared.telemetry import StageTimer
 SPOOL = "spool"
 
 
+@old_objects_left_out()
 def score_batch(  # noqa: PLR0913 - each is an option of `forescore backfill`, given by name
     path: str | Path,
     out: str | Path,
@@ -78,11 +79,12 @@ def score_batch(  # noqa: PLR0913 - each is an option of `forescore backfill`, g
     return run_job(job, Path(out), means, allowed=allowed, force=force)
 
 
+@old_objects_left_out()
 def run_job(
     job: Job, out: Path, means: Means, *, allowed: RejectionLimit | None = None, force: bool = False
 ) -> RunManifest:
     """Does a job in a folder: begins, resumes, or finds it done. RunError if the folder holds another run."""
-    with writable(out), run_lock(out), old_objects_left_out():
+    with writable(out), run_lock(out):
         means.observer.step("locked")
         manifest = _begun(job, out, means, force=force)
         try:
