@@ -39,6 +39,10 @@ MEASUREMENTS: Mapping[str, Callable[[Bench], Iterator[Finding]]] = {
     "start": start,
 }
 
+TOGETHER = frozenset({"hit", "miss", "post"})
+"""What is measured while the servers of all of them are up. Everything else is measured without: some of the references
+look about when they have nothing to do, and tables are scored and published with all cores."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the bench; the exit code."""
@@ -72,6 +76,8 @@ def run(sizes: Sizes, groups: Sequence[str], bundle: Path | None = None) -> Repo
 
 def _measured(group: str, bench: Bench) -> Iterator[Finding]:
     print(f"measuring: {group}", file=sys.stderr, flush=True)
+    if group not in TOGETHER:
+        bench.rest()
     yield from MEASUREMENTS[group](bench)
 
 

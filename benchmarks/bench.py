@@ -48,8 +48,14 @@ class Bench:
         self._bundle = bundle
 
     def open(self, context: AbstractContextManager[T]) -> T:
-        """Opens something until the end of the bench."""
+        """Opens something until ``rest``, or the end of the bench."""
         return self._stack.enter_context(context)
+
+    def rest(self) -> None:
+        """Ends all that is open: what is measured next has the machine for itself, and opens anew what it needs."""
+        self._stack.close()
+        for name in ("store", "service", "naive_get", "constant", "naive_torch"):
+            self.__dict__.pop(name, None)
 
     def new(self, name: str) -> Path:
         """A path in the folder that is not there yet."""
@@ -98,7 +104,7 @@ class Bench:
     def store(self) -> str:
         """A store with the small table's snapshot, and beside it one key for each entity."""
         url = self.new_store()
-        out = self.folder / "small-run"
+        out = self.new("small-run")
         run(forescore("backfill", str(self.bundle), str(self.small), "--out", str(out)), **self.settings(url))
         with Redis.from_url(url) as client:
             publish(client, list(_plain_rows(out)))

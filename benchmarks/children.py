@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,10 @@ _MIB = 1024**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """``peak_mib``: the most memory that the process and its children had together, as far as could be seen."""
+class Ended:
+    """What a command said, and how long it took."""
 
     seconds: float
-    peak_mib: float
     output: str
 
 
@@ -39,10 +38,26 @@ def forescore(*arguments: str) -> list[str]:
     return [str(Path(sys.executable).with_name("forescore")), *arguments]
 
 
-def run(command: Sequence[str], **settings: str) -> Usage:
+def run(command: Sequence[str], **settings: str) -> Ended:
     """Runs a command to its end. Broken if it fails."""
     started = time.perf_counter()
-    process = subprocess.Popen(
+    with _running(command, settings) as process:
+        output = _finished(process, command)
+    return Ended(seconds=time.perf_counter() - started, output=output)
+
+
+def peak_mib(command: Sequence[str], **settings: str) -> float:
+    """The most memory that the command and its children had together, as far as could be seen. Broken if it fails.
+
+    To look costs time: nothing else is measured of a command that is looked at.
+    """
+    with _running(command, settings) as process, _watched(process.pid) as peak:
+        _finished(process, command)
+    return peak.most / _MIB
+
+
+def _running(command: Sequence[str], settings: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         list(command),
         cwd=ROOT,
         env=environment(**settings),
@@ -50,18 +65,19 @@ def run(command: Sequence[str], **settings: str) -> Usage:
         stderr=subprocess.PIPE,
         text=True,
     )
-    with _watched(process.pid) as peak:
-        output, errors = process.communicate()
-    seconds = time.perf_counter() - started
+
+
+def _finished(process: subprocess.Popen[str], command: Sequence[str]) -> str:
+    output, errors = process.communicate()
     if process.returncode != 0:
         raise Broken(f"{Path(command[0]).name} {' '.join(command[1:4])} failed: {(errors or output)[-2000:]}")
-    return Usage(seconds=seconds, peak_mib=peak.most / _MIB, output=output)
+    return output
 
 
 def ask(module: str, *arguments: str, **settings: str) -> dict[str, Any]:
     """What a module of the bench says in its last line, which is JSON."""
-    usage = run([sys.executable, "-m", module, *arguments], **settings)
-    found: dict[str, Any] = json.loads(usage.output.strip().splitlines()[-1])
+    ended = run([sys.executable, "-m", module, *arguments], **settings)
+    found: dict[str, Any] = json.loads(ended.output.strip().splitlines()[-1])
     return found
 
 
@@ -97,8 +113,9 @@ def _family(pid: int) -> list[int]:
     """The process and all below it; empty once it ended, and on systems without /proc."""
     found = [pid]
     for parent in found:
-        for task in Path(f"/proc/{parent}/task").glob("*/children"):
-            found += map(int, _text(task).split())
+        with suppress(OSError):  # it ended while it was looked at
+            for task in Path(f"/proc/{parent}/task").glob("*/children"):
+                found += map(int, _text(task).split())
     return found
 
 

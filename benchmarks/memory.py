@@ -8,7 +8,7 @@ from redis import Redis
 
 from benchmarks.batch import publish_into
 from benchmarks.bench import Bench
-from benchmarks.children import forescore, run
+from benchmarks.children import forescore, peak_mib
 from benchmarks.results import Finding
 
 
@@ -34,4 +34,4 @@ def _used(store: str) -> int:
 def _peak(bench: Bench, table: Path) -> float:
     """The whole command, publishing included, into a store of its own."""
     command = forescore("backfill", str(bench.bundle), str(table), "--out", str(bench.new("peak")))
-    return run(command, **bench.settings(bench.new_store())).peak_mib
+    return peak_mib(command, **bench.settings(bench.new_store()))

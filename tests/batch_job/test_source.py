@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import feather
 
+from batch_job import parquet_dictionaries, readers
 from batch_job.source import EVERYTHING, Selection, Source, open_source
 from shared.errors import ColumnMissing, ColumnRefused, SettingsError, SourceError, TableNotFound
 
@@ -44,6 +45,14 @@ def ids(path: Path | str, selection: Selection = EVERYTHING) -> list[object]:
 def test_a_typed_file_is_read_with_its_types(tmp_path: Path, name: str) -> None:
     """Parquet and Arrow files give their rows in order and as they are."""
     assert rows(write(tmp_path / name)) == ROWS.to_pylist()
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 64])
+def test_the_rows_are_the_same_on_every_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
+    """Few cores read in one thread, many with Arrow's."""
+    monkeypatch.setattr(readers, "cores", lambda: cores)
+    monkeypatch.setattr(parquet_dictionaries, "cores", lambda: cores)
+    assert rows(write(tmp_path / "t.parquet")) == ROWS.to_pylist()
 
 
 def test_a_csv_file_is_text_and_only_the_empty_cell_is_missing(tmp_path: Path) -> None:
