@@ -7,8 +7,6 @@ holds, not what the file's footer says of it.
 https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
 """
 
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from struct import Struct
 
 import numpy as np
@@ -17,7 +15,6 @@ import pyarrow.parquet as pq
 
 from batch_job import parquet_bounds
 from batch_job.parquet_pages import COMPRESSED, DICTIONARY_PAGE, TYPE, UNCOMPRESSED, header_in
-from shared.host import cores
 
 _MAX_HEADER_BYTES = 256
 _DICTIONARY, _ENCODING = 7, 2
@@ -51,12 +48,13 @@ class ShortTexts:
 
 
 def _longest_in_file(source: pa.NativeFile, metadata: pq.FileMetaData, place: int) -> int | None:
-    """Several dictionaries at once: one is unpacked while the next is on its way."""
-    chunks = (metadata.row_group(index).column(place) for index in range(metadata.num_row_groups))
-    with ThreadPoolExecutor(cores()) as pool:
-        known = list(pool.map(partial(longest_text, source), chunks))
-    lengths = [length for length in known if length is not None]
-    return max(lengths, default=0) if len(lengths) == len(known) else None
+    longest = 0
+    for index in range(metadata.num_row_groups):
+        length = longest_text(source, metadata.row_group(index).column(place))
+        if length is None:
+            return None
+        longest = max(longest, length)
+    return longest
 
 
 def _most_bytes(metadata: pq.FileMetaData, place: int) -> int:

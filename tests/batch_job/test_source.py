@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import feather
 
-from batch_job import parquet_dictionaries, readers
+from batch_job import readers
 from batch_job.source import EVERYTHING, Selection, Source, open_source
 from shared.errors import ColumnMissing, ColumnRefused, SettingsError, SourceError, TableNotFound
 
@@ -51,7 +51,6 @@ def test_a_typed_file_is_read_with_its_types(tmp_path: Path, name: str) -> None:
 def test_the_rows_are_the_same_on_every_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
     """Few cores read in one thread, many with Arrow's."""
     monkeypatch.setattr(readers, "cores", lambda: cores)
-    monkeypatch.setattr(parquet_dictionaries, "cores", lambda: cores)
     assert rows(write(tmp_path / "t.parquet")) == ROWS.to_pylist()
 
 
